@@ -48,7 +48,8 @@ typedef enum KKind {
     X(attention_gradients, 1)                                                                      \
     X(scan, 1)                                                                                     \
     X(sort, 1)                                                                                     \
-    X(compact, 1)
+    X(compact, 1)                                                                                  \
+    X(dealt, 1) /* the kind is `per` */
 typedef enum KTem {
 #define X(name, points) TEM_##name,
     KIR_TEMPLATES(X)
@@ -191,6 +192,27 @@ typedef struct KAttnGrads {
     KVal pv, bv, ov, bq, oq;
 } KAttnGrads;
 
+#define K_EVEN 8 /* elements that whole vectors of all types are multiples of */
+
+/* tem dealt: rows, and sums of columns beside them, where clusters of blocks share long rows that
+ * may start at any element of a vector. Axes are clusters, turns and columns of a cluster (AX_PAR,
+ * AX_RED, AX_RED). Rows stand in lists: every `lists`-th is of one list, and all of a list start at
+ * one element of a vector, those of the next K_EVEN / lists further along it. A cluster takes
+ * neighbours in the order of lists, and keeps each row's first element at column `shift`, where it
+ * lies in a vector in the cluster's last list. What is read or stored of turns and columns lies at
+ * one place, column by column; what belongs to no row is masked (kir_dealt_masks). */
+typedef struct KDealt {
+    uint32_t sharers; /* blocks of a cluster */
+    uint32_t columns; /* of a row; a multiple of K_EVEN / lists. Columns of a cluster are more where
+                         rows do not fill vectors: fewer than K_EVEN * (sharers + 1) */
+    uint32_t lists;   /* a power of two up to K_EVEN, ... */
+    uint32_t per;     /* ... each of so many rows */
+    uint32_t at_once; /* `per`, `first` and `rows` are multiples of this */
+    Expr first, rows; /* of a cluster: its first row's place in the order of lists; how many it has,
+                         one at least: turns from there on have no row */
+    Expr shift;
+} KDealt;
+
 typedef struct Kernel {
     const char *name; /* poi_3_add_relu */
     KKind kind;
@@ -209,6 +231,7 @@ typedef struct Kernel {
     KAttn attn;
     KAttnGrad grad;
     KAttnGrads grads;
+    KDealt dealt;
     uint32_t nlocs, ncomputed;
     Loc *locs; /* ONNX nodes covered: those that it computes, then views that it looks through */
     Expr bytes_read, bytes_written, flops; /* least traffic: each element once */
@@ -255,6 +278,12 @@ bool kir_in_blocks(const Kernel *k, ExprPool *p);
  * integer. 0: it is no such dot. *bits: of what words hold; NULL: not asked for. */
 #define KIR_PART 32
 uint32_t kir_part(const Kernel *k, ExprPool *p, uint32_t *bits);
+/* Of a dealt kernel at that turn and column: whether the turn has a row; whether the column is the
+ * row's, where that has its first at column `shift`. */
+typedef struct KDealtMasks {
+    Expr live, inside;
+} KDealtMasks;
+KDealtMasks kir_dealt_masks(const KDealt *d, ExprPool *p, Expr turn, Expr column, Expr shift);
 /* Reference interpreter: bufs[i] has params[i].dtype elements. sym_values: all non-axis symbols. */
 graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
                        Arena *a);

@@ -271,6 +271,8 @@ static void take_header(Parser *s) {
     s->k->kind = (KKind)take_name_of(s, kir_kind_name, KERNEL_tem + 1, "a kind");
     if (s->k->kind == KERNEL_tem)
         s->k->tem = (KTem)take_name_of(s, kir_tem_name, TEM_COUNT, "a template");
+    else if (accept(s, kir_tem_name[TEM_dealt]))
+        s->k->tem = TEM_dealt;
     s->k->serial = accept(s, "serial");
     if (accept(s, "more")) s->k->more = (uint32_t)take_int(s);
     if (accept(s, "turns")) {

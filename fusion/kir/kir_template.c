@@ -1,4 +1,4 @@
-/* What template.def says, as a table. */
+/* What template.def says, as a table; masks of dealt rows. */
 #include "fusion/kir/kir_internal.h"
 #include <stddef.h>
 #include <string.h>
@@ -39,6 +39,12 @@ void kir_role_set(Kernel *k, const KRole *r, uint32_t i, uint32_t v) {
         *(bool *)member = v != 0;
     else
         memcpy(member + i * sizeof v, &v, sizeof v);
+}
+
+KDealtMasks kir_dealt_masks(const KDealt *d, ExprPool *p, Expr turn, Expr column, Expr shift) {
+    Expr end = expr_addi(p, shift, d->columns);
+    return (KDealtMasks){.live = expr_lt(p, turn, d->rows),
+                         .inside = expr_and(p, expr_le(p, shift, column), expr_lt(p, column, end))};
 }
 
 /* The member is another template's, too, that comes earlier. */

@@ -361,6 +361,47 @@ static graphc_status check_gradient(Verify *v) {
     return GRAPHC_OK;
 }
 
+/* What reads or stores rows does it at one place, and all that is masked is so as KDealt says. */
+static graphc_status check_dealt_access(Verify *v, Expr turn, Expr column, Expr *place) {
+    const KOp *o = &v->k->ops[v->at];
+    const KDealtMasks m = kir_dealt_masks(&v->k->dealt, v->p, turn, column, v->k->dealt.shift);
+    Expr both = expr_and(v->p, m.live, m.inside), at = expr_sub(v->p, o->index, column);
+    CHECK_OP(v, !o->mask || o->mask == m.live || o->mask == m.inside || o->mask == both,
+             "dealt: masks something else than what belongs to no row");
+    if ((v->domains[v->at] & 6) != 6) return GRAPHC_OK;
+    const bool fills = expr_is_value(v->p, v->k->axes[2].extent, v->k->dealt.columns);
+    CHECK_OP(v, fills || o->mask == m.inside || o->mask == both, "dealt: columns of no row");
+    CHECK_OP(v, !*place || at == *place, "dealt: rows lie at several places");
+    *place = at;
+    return GRAPHC_OK;
+}
+
+static graphc_status check_dealt(Verify *v) {
+    const Kernel *k = v->k;
+    const KDealt *d = &k->dealt;
+    const uint32_t lists = d->lists;
+    int64_t columns;
+    Expr place = 0;
+    CHECK_OP(v, k->naxes == 3 && k->kind == KERNEL_per, "dealt: not clusters, turns and columns");
+    CHECK_OP(v, d->first && d->rows && d->shift, "dealt: does not say where rows are");
+    CHECK_OP(v, lists && lists <= K_EVEN && K_EVEN % lists == 0 && d->columns * lists % K_EVEN == 0,
+             "dealt: rows of a list do not start at one place in a vector");
+    CHECK_OP(v, d->at_once && d->per % d->at_once == 0, "dealt: lists of a half turn");
+    CHECK_OP(v,
+             expr_is_const(v->p, k->axes[2].extent, &columns) && columns >= d->columns &&
+                 columns - d->columns < K_EVEN * ((int64_t)d->sharers + 1),
+             "dealt: other columns than a row's");
+    Expr turn = expr_sym_ref(v->p, k->axes[1].sym), column = expr_sym_ref(v->p, k->axes[2].sym);
+    for (v->at = 1; v->at < k->nops; v->at++) {
+        const KOp *o = &k->ops[v->at];
+        if (o->op == K_kload || o->op == K_kstore)
+            GC_TRY(check_dealt_access(v, turn, column, &place));
+    }
+    v->at = 0;
+    CHECK_OP(v, place, "dealt: no row is read");
+    return GRAPHC_OK;
+}
+
 graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     Verify v = {.k = k, .p = p, .d = d, .domains = calloc((size_t)k->nops + 1, sizeof(uint32_t))};
     if (!v.domains) arena_out_of_memory(k->nops * sizeof(uint32_t));
@@ -376,6 +417,7 @@ graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     v.at = 0;
     if (s == GRAPHC_OK && k->tem == TEM_dot) s = check_dot(&v);
     if (s == GRAPHC_OK && k->tem == TEM_attention) s = check_attention(&v);
+    if (s == GRAPHC_OK && k->tem == TEM_dealt) s = check_dealt(&v);
     bool gradient = k->tem == TEM_attention_gradient || k->tem == TEM_attention_gradients;
     if (s == GRAPHC_OK && gradient) s = check_gradient(&v);
     free(v.domains);

@@ -15,11 +15,9 @@ enum {
     MOST_SUMS = 4,    /* of columns: each thread keeps all of them */
     LEAST_ROWS = 16,  /* of a block */
     LEAST_COLUMNS = 64,
-    EVEN = 8,             /* elements of which rows are read in vectors: those of a row are so many
-                             times, or rows start at any element (below) */
-    VECTOR = 16,          /* bytes of a vector of the narrowest type, ... */
-    MOST_VECTOR = 48,     /* ... of all that is read of as many columns, ... */
-    MOST_ROW = 64 * 1024, /* ... and of a row: several are on their way at once; ... */
+    VECTOR = 16,            /* bytes of a vector of the narrowest type, ... */
+    MOST_VECTOR = 48,       /* ... of all that is read of as many columns, ... */
+    MOST_ROW = 64 * 1024,   /* ... and of a row: several are on their way at once; ... */
     MOST_LONG = 200 * 1024, /* ... of one that six blocks share, ... */
     LEAST_PART = 577,
     MOST_PART = 1056,   /* ... each so many vectors of it, ... */
@@ -51,7 +49,8 @@ typedef struct Meet {
      * rows of a list all start at one element of a vector. The merged kernel walks `extent` columns
      * from the start of that vector on, of which these are the row's (0: all). */
     bool dealt;
-    Expr shift, inside, extent;
+    KDealt deal;
+    Expr inside, extent;
     uint32_t vector; /* bytes of the narrowest element that rows are made of */
     Expr blocks;
     VEC(uint32_t) bufs; /* where the blocks' sums lie, in order of `columns` */
@@ -116,7 +115,6 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
         if ((o->op != K_kload && o->op != K_kstore) || !(dom[v] >> x->red & 1)) continue;
         uint32_t bytes = (uint32_t)dtype_bytes((DType)o->dtype);
         if (!contiguous(m, o, k->axes[x->red].sym)) return false;
-        if (columns % EVEN && dom[v] == 3 && !is_place(m, x, o->index)) return false;
         if (!dtype_is_float((DType)o->dtype) || (bytes != 2 && bytes != 4)) return false;
         if (o->op == K_kload && dom[v] == 3) sum += bytes;
         if (bytes < least) least = bytes;
@@ -131,7 +129,7 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
  * other, rows are not shared. */
 static uint32_t choose_sharers(const Meet *m, int64_t columns, bool follows) {
     const int64_t each = VECTOR / m->vector, vectors = columns / each;
-    const bool even = columns % EVEN == 0, halves = columns % (2 * each) == 0;
+    const bool even = columns % K_EVEN == 0, halves = columns % (2 * each) == 0;
     if (even && m->row_bytes <= MOST_ROW)
         return m->row_bytes > SHARED_ROW && halves && !follows && m->f->m->processors % 2 == 0 ? 2
                                                                                                : 1;
@@ -172,6 +170,8 @@ static bool may_shift(const Meet *m, const Member *x) {
     kir_domains(k, m->f->p, dom);
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
+        const bool access = o->op == K_kload || o->op == K_kstore;
+        if (access && dom[v] == 3 && !is_place(m, x, o->index)) return false;
         if (o->op != K_kreduce) continue;
         if (o->fold != FOLD_sum || !vanishes(k, dom, o->in[0])) return false;
     }
@@ -193,7 +193,7 @@ static bool folds_follow(const Meet *m, const Member *x) {
 
 /* How many lists there are: rows of neighbouring ones start so many elements apart. */
 static int64_t apart(int64_t columns) {
-    int64_t n = EVEN;
+    int64_t n = K_EVEN;
     while (columns % n) n /= 2;
     return n;
 }
@@ -201,7 +201,7 @@ static int64_t apart(int64_t columns) {
 static bool may_deal(const Meet *m, const Member *x, int64_t columns) {
     int64_t rows;
     return expr_is_const(m->f->p, kernel(m, x)->axes[x->par].extent, &rows) &&
-           rows % (EVEN / apart(columns)) == 0;
+           rows % (K_EVEN / apart(columns)) == 0;
 }
 
 static bool walks_rows(Meet *m, const Member *x) {
@@ -356,7 +356,7 @@ static void copy_op(Meet *m, Body *b, const Member *x, KVal v, KVal *to, uint32_
     Expr by[2] = {o.op == K_kstore ? m->index : m->clamped, expr_sym_ref(p, m->column)};
     const bool access = o.op == K_kload || o.op == K_kstore;
     for (int i = 0; i < 3; i++) o.in[i] = to[o.in[i]];
-    if (m->dealt) by[1] = expr_sub(p, by[1], m->shift);
+    if (m->dealt) by[1] = expr_sub(p, by[1], m->deal.shift);
     if (o.op == K_kstore || (m->dealt && access && expr_uses(p, o.index, sym[0]))) o.mask = m->live;
     if (m->dealt && access && expr_uses(p, o.index, sym[1])) o.mask = both(p, o.mask, m->inside);
     if (o.index) o.index = expr_subst(p, o.index, sym, by, 2);
@@ -429,50 +429,43 @@ void schedule_add_places(Arena *a, Kernel *to, const Kernel *from) {
     to->locs = all, to->nlocs = n, to->ncomputed = computed;
 }
 
-/* Rows in the order of lists. Blocks take neighbours there, in pairs if lists are of pairs. Sums of
- * columns are kept where rows of the block's last list start. */
-typedef struct Deal {
-    int64_t lists, factor, unit, per; /* units of rows; of a list */
-    Expr begin, count;                /* of the block */
-} Deal;
-
-static Deal deal(const Meet *m, Expr rows, Expr columns, Expr block) {
+/* How the block of that number takes its rows: neighbours in the order of lists, in pairs if lists
+ * are of pairs. */
+static KDealt deal(const Meet *m, Expr block) {
+    const Kernel *k = kernel(m, &m->rows);
     ExprPool *p = m->f->p;
-    const int64_t blocks = expr_value(p, m->blocks), by = apart(expr_value(p, columns));
-    Deal d = {.lists = EVEN / by, .unit = 1};
-    d.factor = expr_value(p, columns) / by % d.lists;
-    if (expr_value(p, rows) % (d.lists * AT_ONCE) == 0) d.unit = AT_ONCE;
-    const int64_t n = expr_value(p, rows) / d.unit, left = n % blocks;
+    const int64_t rows = expr_value(p, k->axes[m->rows.par].extent);
+    const int64_t columns = expr_value(p, k->axes[m->rows.red].extent);
+    const int64_t blocks = expr_value(p, m->blocks), by = apart(columns), lists = K_EVEN / by;
+    const int64_t unit = rows % (lists * AT_ONCE) == 0 ? AT_ONCE : 1, n = rows / unit;
+    const int64_t left = n % blocks, per = n / lists;
     Expr some = expr_muli(p, block, left), all = expr_const(p, blocks);
-    d.per = n / d.lists;
-    d.begin = expr_add(p, expr_muli(p, block, n / blocks), expr_div(p, some, all));
-    d.count = expr_le(p, all, expr_addi(p, expr_mod(p, some, all), left));
-    d.count = expr_addi(p, d.count, n / blocks);
-    return d;
-}
-
-/* The place in a vector at which the rows of the block's last list start. */
-static Expr shift_of(const Meet *m, const Deal *d) {
-    ExprPool *p = m->f->p;
-    Expr last = expr_addi(p, expr_add(p, d->begin, d->count), -1);
-    return expr_muli(p, expr_div(p, last, expr_const(p, d->per)), EVEN / d->lists);
+    Expr begin = expr_add(p, expr_muli(p, block, n / blocks), expr_div(p, some, all));
+    Expr count = expr_le(p, all, expr_addi(p, expr_mod(p, some, all), left));
+    count = expr_addi(p, count, n / blocks);
+    Expr last = expr_addi(p, expr_add(p, begin, count), -1);
+    return (KDealt){.sharers = m->sharers,
+                    .columns = (uint32_t)columns,
+                    .lists = (uint32_t)lists,
+                    .per = (uint32_t)(per * unit),
+                    .at_once = (uint32_t)unit,
+                    .first = expr_muli(p, begin, unit),
+                    .rows = expr_muli(p, count, unit),
+                    .shift = expr_muli(p, expr_div(p, last, expr_const(p, per)), by)};
 }
 
 /* Turn `turn` of a block, if it has so many, takes row `index`. The first row of a list is such
  * that those of the next start `apart` elements further along a vector: the square of each odd
  * factor is 1 more than 8s. */
-static void deal_rows(Meet *m, Expr rows, Expr columns, Expr block, Expr turn) {
+static void deal_rows(Meet *m, Expr block, Expr turn) {
     ExprPool *p = m->f->p;
-    const Deal d = deal(m, rows, columns, block);
-    const int64_t n = expr_value(p, columns), whole = EVEN * m->sharers, pad = EVEN - apart(n);
-    Expr at = expr_add(p, expr_muli(p, d.begin, d.unit), turn);
-    Expr per = expr_const(p, d.per * d.unit), list = expr_div(p, at, per);
-    Expr first = expr_mod(p, expr_muli(p, list, d.factor), expr_const(p, d.lists));
+    const KDealt d = m->deal = deal(m, block);
+    const int64_t n = d.columns, whole = (int64_t)K_EVEN * d.sharers, pad = K_EVEN - apart(n);
+    Expr at = expr_add(p, d.first, turn), per = expr_const(p, d.per), list = expr_div(p, at, per);
+    Expr factor = expr_muli(p, list, n / apart(n) % d.lists);
+    Expr first = expr_mod(p, factor, expr_const(p, d.lists));
     Expr row = expr_sub(p, at, expr_mul(p, list, per));
     m->index = m->clamped = expr_add(p, first, expr_muli(p, row, d.lists));
-    m->live = expr_lt(p, turn, expr_muli(p, d.count, d.unit));
-    if (expr_value(p, rows) / d.unit % expr_value(p, m->blocks) == 0) m->live = 0;
-    m->shift = shift_of(m, &d);
     m->extent = expr_const(p, (n + pad + whole - 1) / whole * whole);
 }
 
@@ -485,18 +478,21 @@ static void spread_rows(Meet *m, Expr rows, Expr block, Expr turn) {
     m->live = whole ? 0 : expr_lt(p, m->index, rows);
 }
 
-static Expr in_row(const Meet *m, Expr columns, Expr column) {
-    ExprPool *p = m->f->p;
-    Expr behind = expr_lt(p, column, expr_add(p, m->shift, columns));
-    return expr_and(p, expr_le(p, m->shift, column), behind);
-}
-
-static Expr turns_of(const Meet *m, Expr rows, Expr columns) {
+static Expr turns_of(const Meet *m, Expr rows) {
     ExprPool *p = m->f->p;
     if (!m->dealt) return expr_ceildiv(p, rows, m->blocks);
-    const Deal d = deal(m, rows, columns, expr_const(p, 0));
-    Expr units = expr_const(p, expr_value(p, rows) / d.unit);
-    return expr_muli(p, expr_ceildiv(p, units, m->blocks), d.unit);
+    const int64_t unit = deal(m, expr_const(p, 0)).at_once;
+    Expr units = expr_const(p, expr_value(p, rows) / unit);
+    return expr_muli(p, expr_ceildiv(p, units, m->blocks), unit);
+}
+
+/* Where there is something to mask: blocks have different numbers of rows, or more columns. */
+static void mask_rows(Meet *m, Expr turn, Expr column, Expr columns) {
+    ExprPool *p = m->f->p;
+    int64_t rows;
+    const KDealtMasks is = kir_dealt_masks(&m->deal, p, turn, column, m->deal.shift);
+    m->live = expr_is_const(p, m->deal.rows, &rows) ? 0 : is.live;
+    m->inside = m->extent == columns ? 0 : is.inside;
 }
 
 static SStep merged_step(Meet *m) {
@@ -507,15 +503,15 @@ static SStep merged_step(Meet *m) {
     Body b = {.f = f, .k = ARENA_NEW(f->arena, Kernel)};
     Expr rows = r->axes[m->rows.par].extent, columns = r->axes[m->rows.red].extent;
     Expr block = axis_new(f, &axes, m->blocks, AX_PAR);
-    Expr turn = axis_new(f, &axes, turns_of(m, rows, columns), AX_RED);
+    Expr turn = axis_new(f, &axes, turns_of(m, rows), AX_RED);
     m->extent = columns;
     if (m->dealt)
-        deal_rows(m, rows, columns, block, turn);
+        deal_rows(m, block, turn);
     else
         spread_rows(m, rows, block, turn);
     Expr column = axis_new(f, &axes, m->extent, AX_RED);
     expr_is_sym(p, column, &m->column);
-    if (m->dealt && m->extent != columns) m->inside = in_row(m, columns, column);
+    if (m->dealt) mask_rows(m, turn, column, columns);
     body_begin(&b);
     KVal *to = ARENA_ARRAY(f->arena, KVal, r->nops);
     for (KVal v = 1; v < r->nops; v++) copy_op(m, &b, &m->rows, v, to, 1u << 2);
@@ -524,17 +520,13 @@ static SStep merged_step(Meet *m) {
         add_columns(m, &b, &m->columns[i], to, block);
         schedule_add_places(f->arena, b.k, kernel(m, &m->columns[i]));
     }
+    b.k->tem = m->dealt ? TEM_dealt : TEM_none;
+    b.k->dealt = m->deal;
     finish(&b, &axes, KERNEL_per, arena_printf(f->arena, "%s_columns", r->name));
     return (SStep){.kind = STEP_kernel, .kernel = b.k, .bufs = b.bufs.v};
 }
 
 /* --- The kernel that joins the blocks' sums --------------------------------------------------- */
-
-static Expr shift_at(const Meet *m, Expr block) {
-    const Kernel *r = kernel(m, &m->rows);
-    const Deal d = deal(m, r->axes[m->rows.par].extent, r->axes[m->rows.red].extent, block);
-    return shift_of(m, &d);
-}
 
 /* What x makes of its sums; *next: the number of its first. */
 static void join_columns(Meet *m, Body *b, const Member *x, Expr block, uint32_t *next) {
@@ -553,7 +545,7 @@ static void join_columns(Meet *m, Body *b, const Member *x, Expr block, uint32_t
             KOp load = body_blank(K_kload, DT_f32);
             load.buf = body_param(b, m->bufs.v[(*next)++], false);
             load.index = expr_add(p, expr_mul(p, block, m->extent), column);
-            if (m->dealt) load.index = expr_add(p, load.index, shift_at(m, block));
+            if (m->dealt) load.index = expr_add(p, load.index, deal(m, block).shift);
             load.node = o.node;
             o.in[0] = body_op(b, load);
             o.axes = 1u << 1;

@@ -72,14 +72,13 @@ static bool add_store(Band *b, KVal v) {
     return true;
 }
 
-/* Blocks of a row: two, if there are half as many of them as multiprocessors; of few, as many as
- * run at once in clusters. */
+/* Blocks of a row: the kernel says it, or two, if it has half as many as multiprocessors. */
 static uint32_t sharers_of(const Band *b) {
     const Gpu *g = b->r.team.g;
     int64_t groups;
+    if (b->dealt) return g->k->dealt.sharers;
     if (!expr_is_const(g->e->exprs, g->k->axes[0].extent, &groups)) return 1;
-    if (groups * FEW_SHARERS == g->m->processors) return FEW_SHARERS;
-    return groups == g->m->sixes ? 6 : groups == g->m->eights ? 8 : 1;
+    return groups * FEW_SHARERS == g->m->processors ? FEW_SHARERS : 1;
 }
 
 /* Axes: blocks, the rows of a block, columns. */
@@ -87,8 +86,8 @@ static bool has_shape(Band *b) {
     Gpu *g = b->r.team.g;
     if (g->k->naxes != 3 || g->k->serial || g->rows->par != 1) return false;
     b->turn = 1, b->r.lane = 2, b->r.axes = 1u << 2;
-    b->dealt = sharers_of(b) > FEW_SHARERS;
-    if (!band_find_lists(b) || !band_find_edges(b)) return false;
+    b->dealt = g->k->tem == TEM_dealt;
+    if (b->dealt) band_enter_lists(b);
     for (KVal v = 1; v < g->k->nops; v++) {
         uint16_t op = g->k->ops[v].op;
         if (op == K_kreduce  ? !add_fold(b, v)

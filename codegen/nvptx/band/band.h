@@ -10,7 +10,7 @@ enum {
     BAND_OWN = 8,    /* loads of a row, and numbers of it */
     BAND_PIECE = 16, /* bytes of one request */
     BAND_NUMBER = 8, /* of a row's number in shared memory */
-    BAND_EVEN = 8,   /* elements that whole vectors of all types are multiples of */
+    BAND_EVEN = K_EVEN,
     BAND_MATES = 2,
     BAND_PLACES = 4, /* turns whose folds have a place, where rows are finished later */
     BAND_LINE = 128, /* bytes of memory that come together */
@@ -30,14 +30,11 @@ Pace band_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead)
 void band_pace_turn(const Pace *p, LLVMValueRef turn);
 void band_pace_end(const Pace *p, LLVMValueRef turns);
 
-/* Rows that blocks deal out in lists (lists.c). */
+/* What the walk of a dealt kernel (KDealt) has beside what that says (lists.c). */
 typedef struct BandLists {
-    Expr rest;      /* where a row's column 0 lies; 0: rows are dealt out in another way */
-    Expr kept;      /* element of a vector where a block keeps column 0 */
-    Expr rows, at;  /* of a block; its first row's place in the order of lists, ... */
-    int64_t per;    /* ... each of so many rows; 0: there is one list */
+    Expr rest;      /* where column 0 of a turn's row lies */
     int64_t stride; /* elements from a row to the next of its list */
-    uint32_t by;    /* elements that rows of the next list start further along a vector */
+    uint32_t by;    /* elements that rows of the next list start further along; 0: there is one */
     /* Symbols: of a row, the number of the vector at which it is walked; of a list, how many of the
      * columns that a block keeps lie in front of that. */
     uint32_t start, moved;
@@ -68,13 +65,13 @@ typedef struct Band {
     bool late;                /* rows are finished a turn later (fetched.c) */
     bool untold;              /* the assembler is told of no number of blocks */
     uint32_t cluster;         /* blocks that share a row; 1: none */
-    Expr inside;              /* of rows that start at any element: a column is the row's; else 0 */
-    const Kernel *edged;      /* where that is asked for */
+    bool dealt;               /* the kernel is a KDealt, of which `lists` tells */
     BandLists lists;
-    bool dealt;         /* there are */
-    uint32_t mates;     /* rows of a turn that are folded, and then finished, together */
-    LLVMValueRef owner; /* number of the block, or of those that share rows (i64) */
-    uint32_t side;      /* of them, that a warp's teams take side by side */
+    Expr inside;         /* of those that do not fill vectors: a column is the row's; else 0 */
+    const Kernel *edged; /* in which rows are accessed where that holds */
+    uint32_t mates;      /* rows of a turn that are folded, and then finished, together */
+    LLVMValueRef owner;  /* number of the block, or of those that share rows (i64) */
+    uint32_t side;       /* of them, that a warp's teams take side by side */
 } Band;
 
 /* behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
@@ -148,10 +145,9 @@ LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h);
 void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc);
 void band_turn_vector(const BandTurns *t, Held *h, uint32_t u);
 void band_turn_leave(const BandTurns *t);
-/* lists.c. Finds them, and leaves a kernel that says where whole vectors are; false: they are not
- * as this walks them. */
-bool band_find_lists(Band *b);
-bool band_is_row_access(const Band *b, KVal v);
+/* lists.c. Of a dealt kernel: leaves the one that says where whole vectors are. Needs domains, and
+ * Band's axes. */
+void band_enter_lists(Band *b);
 /* The vector at which the block's row of this number is walked (i64); the kernel stands there. */
 LLVMValueRef band_listed_start(const BandTurns *t, LLVMValueRef row);
 void band_bind_listed(const BandTurns *t, LLVMValueRef row);
@@ -163,10 +159,8 @@ void band_lists_init(BandTurns *t);
  * last turn then. */
 typedef void (*BandWalk)(BandTurns *t, LLVMValueRef end, LLVMValueRef *x);
 void band_walk_lists(BandTurns *t, BandWalk walk, LLVMValueRef *x);
-/* edges.c: rows that start at any element. Finds whether they do, and leaves a kernel that does not
- * ask which columns are the row's; false: they are of no shape that is known here. */
-bool band_find_edges(Band *b);
-/* Vector u of some thread may have elements that are none of the row's. */
+/* edges.c: rows that do not fill vectors (Band.inside). Vector u of some thread may have elements
+ * that are none of the row's. */
 bool band_is_edge(const Band *b, uint32_t u);
 /* What came beside the turn's row is zero from here on; a store of such a vector. */
 void band_clear_edges(const BandTurns *t, const Held *h);

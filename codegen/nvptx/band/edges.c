@@ -5,41 +5,9 @@
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
-enum { FRONT = 8, BACK = 80 /* elements: columns that may lie beside a row */ };
-
-/* All columns but the first and the last ones are the row's. */
-static bool is_inside(const Band *b, Expr x) {
-    const Gpu *g = b->r.team.g;
-    ExprPool *p = g->e->exprs;
-    const KAxis *a = &g->k->axes[b->r.lane];
-    int64_t n, lo, hi;
-    if (!expr_is_const(p, a->extent, &n) || n <= FRONT + BACK) return false;
-    Expr c = expr_sym_new(p, (SymInfo){.name = "c", .kind = SYM_AXIS, .hi = n - FRONT - BACK - 1});
-    c = expr_addi(p, c, FRONT);
-    expr_range(p, expr_subst(p, x, &a->sym, &c, 1), &lo, &hi);
-    return lo == 1;
-}
-
-bool band_find_edges(Band *b) {
-    Gpu *g = b->r.team.g;
-    Expr inside = 0;
-    for (KVal v = 1; v < g->k->nops; v++) {
-        const KOp *o = &g->k->ops[v];
-        if (!band_is_row_access(b, v) || !o->mask) continue;
-        if (!expr_uses(g->e->exprs, o->mask, g->k->axes[b->r.lane].sym)) continue;
-        if (inside && o->mask != inside) return false;
-        inside = o->mask;
-    }
-    if (!inside) return true;
-    if (!is_inside(b, inside)) return false;
-    Kernel *k = arena_copy(g->e->arena, g->k, sizeof *k);
-    k->ops = arena_copy(g->e->arena, k->ops, k->nops * sizeof *k->ops);
-    for (KVal v = 1; v < k->nops; v++)
-        if (band_is_row_access(b, v) && k->ops[v].mask == inside) k->ops[v].mask = 0;
-    b->edged = g->k, b->inside = inside;
-    g->k = g->e->k = k;
-    return true;
-}
+/* Elements: columns that may lie beside a row, as it starts in the first vector and moves by one at
+ * most; behind it lie fewer than BAND_EVEN * (blocks of a cluster + 1) in all (KDealt). */
+enum { FRONT = BAND_EVEN, BACK = BAND_EVEN * 10 };
 
 bool band_is_edge(const Band *b, uint32_t u) {
     const int64_t back = BACK / b->r.team.g->e->lanes;

@@ -134,15 +134,16 @@ static void begin_list(BandTurns *t, LLVMValueRef from) {
 void band_walk_lists(BandTurns *t, BandWalk walk, LLVMValueRef *x) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
+    const KDealt *d = &e->k->dealt;
     const uint32_t n = t->nacc + BAND_STATE;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), rows = emit_expr(e, b->lists.rows);
-    if (!b->lists.per) {
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), rows = emit_expr(e, d->rows);
+    if (!b->lists.by) {
         begin_list(t, zero);
         walk(t, rows, x);
         return;
     }
-    LLVMValueRef per = emit_i64(e, b->lists.per), at = emit_expr(e, b->lists.at);
+    LLVMValueRef per = emit_i64(e, d->per), at = emit_expr(e, d->first);
     LLVMValueRef end = LLVMBuildSub(e->b, LLVMBuildAdd(e->b, at, rows, ""), one, "");
     LLVMValueRef list = LLVMBuildUDiv(e->b, at, per, "");
     LLVMValueRef lists = LLVMBuildSub(e->b, LLVMBuildUDiv(e->b, end, per, ""), list, "");

@@ -379,7 +379,7 @@ static void place_group(BandTurns *t) {
     if (b->mates == 1 && t->held > 1) t->place = b->fetched ? b->team : t->own;
     if (b->dealt) {
         t->first = emit_i64(e, 0), t->step = emit_i64(e, b->mates);
-        t->end = emit_expr(e, b->lists.rows);
+        t->end = emit_expr(e, e->k->dealt.rows);
     }
     if (b->r.team.size > 32 && n > 1) b->r.team.number = t->group;
     /* Who fetches does not meet with the others. */

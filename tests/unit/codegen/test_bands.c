@@ -96,11 +96,14 @@ static const char in_turn[] =
 #define HERE  "t < " MORE "*2 + 16"
 #define THERE "(c < " KEPT " + 41001)*(" KEPT " < c + 1)"
 #define LIST  "(b*16 + t + b*8/15*2)/32"
+#define DEALT                                                                                      \
+    "dealt sharers 8 columns 41001 lists 8 per 32 at_once 2 first [b*16 + b*8/15*2] "              \
+    "rows [" MORE "*2 + 16] shift [" KEPT "]\n"
 #define PLACE                                                                                      \
     "[b*5248128 + t*328008 + c - " KEPT " - " LIST "*10455255 + b*8/15*656016] if [(" HERE         \
     ")*" THERE "]\n"
 static const char listed[] =
-    "kernel k per b=15 ~t=18 ~c=41024\n"
+    "kernel k per dealt b=15 ~t=18 ~c=41024\n"
     "param 0 bf16[10496256]\nparam 1 bf16[10496256]\nparam 2 bf16[41001]\n"
     "param 3 bf16[10496256] written\nparam 4 f32[615360] written\n"
     "%1 bf16 load p0" PLACE "%2 f32 cast %1\n%3 bf16 load p1" PLACE "%4 f32 cast %3\n"
@@ -111,7 +114,20 @@ static const char listed[] =
     "%17 f32 mul %2, %4\n%18 f32 select %15, %17, %16\n"
     "%19 f32 reduce sum t %18\n%20 f32 store p4[b*41024 + c] %19\n"
     "%21 bf16 store p3[b*5248128 + t*328008 + c - " KEPT " - " LIST
-    "*10455255 + b*8/15*656016] %12 if [(" HERE ")*" THERE "]\nend\n";
+    "*10455255 + b*8/15*656016] %12 if [(" HERE ")*" THERE "]\n" DEALT "end\n";
+
+/* The same without weights: nothing that all rows read alike says where columns are kept. */
+static const char unweighted[] =
+    "kernel k per dealt b=15 ~t=18 ~c=41024\n"
+    "param 0 bf16[10496256]\nparam 1 bf16[10496256]\nparam 2 bf16[10496256] written\n"
+    "param 3 f32[615360] written\n"
+    "%1 bf16 load p0" PLACE "%2 f32 cast %1\n%3 bf16 load p1" PLACE "%4 f32 cast %3\n"
+    "%5 f32 mul %2, %4\n%6 f32 reduce sum c %5\n%7 f32 mul %2, %6\n%8 f32 sub %4, %7\n"
+    "%9 bf16 cast %8\n%10 i64 expr [" HERE "]\n%11 i64 const 0\n%12 bool ne %10, %11\n"
+    "%13 f32 const 0\n%14 f32 select %12, %5, %13\n"
+    "%15 f32 reduce sum t %14\n%16 f32 store p3[b*41024 + c] %15\n"
+    "%17 bf16 store p2[b*5248128 + t*328008 + c - " KEPT " - " LIST
+    "*10455255 + b*8/15*656016] %9 if [(" HERE ")*" THERE "]\n" DEALT "end\n";
 
 static const char joins[] =
     "kernel k red c=768 ~b=132\n"
@@ -265,4 +281,5 @@ TEST_MAIN {
     check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
     check_text(listed, check_listed);
+    check_text(unweighted, check_listed);
 }

@@ -72,6 +72,9 @@ static void test_roles_text(void) {
         "kernel a tem attention  b=3 i=N ~j=N ~d=64 dv=64\n"
         "  attention batch b i i j j d d dv dv q %1 k %2 s %4 score %5 m %6 e %8 l %9 v %10 o %13 "
         "guarded causal [N - 1]\n  cost reads [] writes [] flops []\nend\n",
+        "kernel r per dealt  b=15 ~t=18 ~c=41024\n"
+        "  dealt sharers 8 columns 41001 lists 8 per 32 at_once 2 first [b*16] rows [16] "
+        "shift [(b + 7)/16]\n  cost reads [] writes [] flops []\nend\n",
     };
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
         Env e = env_new();
@@ -182,6 +185,43 @@ static void test_verify(void) {
         Env e = env_new();
         Kernel *k = parse(&e, broken[i]);
         CHECK(k && kir_verify(k, e.p, e.d) != GRAPHC_OK);
+        arena_destroy(e.a);
+    }
+}
+
+/* Rows that are dealt out: as they should be, and with one part of them another. */
+static void test_dealt(void) {
+#define SHIFT "(b*4 + 3)/6*4"
+#define PLACE "b*48 + t*24 + c - " SHIFT
+#define ROW   "(c < " SHIFT " + 12)*(" SHIFT " < c + 1)"
+#define LISTS "columns 12 lists 2 per 6 at_once 2 first [b*4] rows [4] shift [" SHIFT "]"
+    static const struct {
+        const char *place, *mask, *is;
+        bool holds;
+    } cases[] = {
+        {PLACE, ROW, LISTS, true},
+        {PLACE, "(t < 4)*" ROW, LISTS, true},
+        {PLACE " + 1", ROW, LISTS, false},
+        {PLACE, "c < 12", LISTS, false},
+        {PLACE, "t < 4", LISTS, false},
+        {PLACE, "t < 3", LISTS, false},
+        {PLACE, ROW, "columns 11 lists 2 per 6 at_once 2 first [] rows [4] shift [0]", false},
+        {PLACE, ROW, "columns 12 lists 1 per 6 at_once 2 first [] rows [4] shift [0]", false},
+        {PLACE, ROW, "columns 12 lists 2 per 5 at_once 2 first [b*4] rows [4] shift [0]", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Env e = env_new();
+        const char *text =
+            arena_printf(e.a,
+                         "kernel x per dealt b=3 ~t=5 ~c=16\n param 0 f32[144]\n"
+                         " param 1 f32[48] written\n %%1 f32 load p0[" PLACE "] if [" ROW "]\n"
+                         " %%2 f32 load p0[%s] if [%s]\n %%3 f32 add %%1, %%2\n"
+                         " %%4 f32 reduce sum t %%3\n %%5 f32 store p1[b*16 + c] %%4\n"
+                         " dealt sharers 2 %s\nend\n",
+                         cases[i].place, cases[i].mask, cases[i].is);
+        Kernel *k = parse(&e, text);
+        if (!CHECK(k && (kir_verify(k, e.p, e.d) == GRAPHC_OK) == cases[i].holds))
+            fprintf(stderr, "in case %zu\n", i);
         arena_destroy(e.a);
     }
 }
@@ -361,6 +401,7 @@ TEST_MAIN {
     test_set(UINT64_MAX);
     test_set(0); /* all hashes meet */
     test_verify();
+    test_dealt();
     test_blocks();
     test_rows();
     test_addresses();
