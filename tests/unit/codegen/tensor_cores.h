@@ -56,4 +56,15 @@ static inline int built_count(const char *text, const char *what) {
     return n;
 }
 
+/* For each of an array's cases: its kernel, `text(case, arena)`, goes through `check(case, built)`;
+ * one of which a check fails is named. */
+#define BUILT_EACH(cases, text, check)                                                             \
+    for (size_t i = 0; i < sizeof(cases) / sizeof *(cases); i++) {                                 \
+        const int failed = test_failures;                                                          \
+        Built b = built_new((cases)[i].name);                                                      \
+        if (built_parse(&b, text(&(cases)[i], b.a))) check(&(cases)[i], &b);                       \
+        if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", b.name);                        \
+        arena_destroy(b.a);                                                                        \
+    }
+
 #endif

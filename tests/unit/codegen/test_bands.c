@@ -161,12 +161,6 @@ static const char *kernel_text(const Band *t, Arena *a) {
     return sb_str(s);
 }
 
-static uint32_t count(const char *text, const char *what) {
-    uint32_t n = 0;
-    for (; (text = strstr(text, what)); text++) n++;
-    return n;
-}
-
 /* Shared memory of a multiprocessor, and what the system takes of it for each block. */
 enum { PROCESSORS = 132, OF_PROCESSOR = 228 * 1024, OF_BLOCK = 1024 };
 
@@ -176,7 +170,6 @@ static const char counts[] = "red.relaxed.gpu.global.inc";
 static void check(const Band *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
-    int failed = test_failures;
     const bool fetched = t->way >= FETCHED;
     const int sharers = t->way == HALVES ? 2 : 1, blocks = t->blocks * sharers;
     CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
@@ -188,14 +181,13 @@ static void check(const Band *t, Built *b) {
     CHECK(!strstr(text, "bar.sync \t%r") == !t->named);
     CHECK(!strstr(text, "selp.f32") == !t->masked);
     /* Rows are asked for in one place, and turns counted in one, and behind the last. */
-    CHECK(!fetched || count(text, "cp.async.bulk.shared") == LOADS);
-    CHECK_EQ_I(count(text, counts), fetched ? 3 : 0);
+    CHECK(!fetched || built_count(text, "cp.async.bulk.shared") == LOADS);
+    CHECK_EQ_I(built_count(text, counts), fetched ? 3 : 0);
     /* A block more would fit nowhere. */
     const int64_t a_block = (int64_t)ck->shared_bytes + OF_BLOCK;
     CHECK((blocks / PROCESSORS + 1) * a_block > OF_PROCESSOR);
     /* Sums of a block: of its 16 warps or fewer teams, each read in one request. */
-    CHECK(t->way != TURNS || count(text, "ld.shared") <= 32);
-    if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
+    CHECK(t->way != TURNS || built_count(text, "ld.shared") <= 32);
 }
 
 static void check_kept(Built *b) {
@@ -203,7 +195,7 @@ static void check_kept(Built *b) {
     const char *text = built_text(b);
     CHECK(ck->shared_bytes >= 3 * KEPT_ROW + KEPT_WEIGHTS);
     /* In a turn, and behind the last: of a block that has one less, too. */
-    CHECK_EQ_I(count(text, counts), 3);
+    CHECK_EQ_I(built_count(text, counts), 3);
     CHECK(strstr(text, last_count) != NULL);
     CHECK(strstr(text, "ld.relaxed.gpu.global") != NULL);
     CHECK_EQ_I(expr_value(b->p, ck->zero_bytes), 16);
@@ -213,17 +205,17 @@ static void check_kept(Built *b) {
 /* Requests of the first rows, and of the next in the loop. */
 static void check_two_sums(Built *b) {
     CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512);
-    CHECK_EQ_I(count(built_text(b), "cp.async.bulk.shared"), (STAGES + 1) * LOADS);
+    CHECK_EQ_I(built_count(built_text(b), "cp.async.bulk.shared"), (STAGES + 1) * LOADS);
 }
 
 /* Rows are finished a turn later: threads meet where barriers begin, and no more. */
 static void check_late(Built *b) {
     CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 448 + 32);
     CHECK(strstr(built_text(b), ".minnctapersm") != NULL);
-    CHECK_EQ_I(count(built_text(b), "bar.sync"), 1);
+    CHECK_EQ_I(built_count(built_text(b), "bar.sync"), 1);
     /* For rows, in the first turn and the others; for folds, of the last row and the others; and
      * who fetches, for places. */
-    CHECK_EQ_I(count(built_text(b), "mbarrier.try_wait"), 5);
+    CHECK_EQ_I(built_count(built_text(b), "mbarrier.try_wait"), 5);
 }
 
 /* Six vectors a thread: the assembler spills if it is told how many blocks there are. */
@@ -240,24 +232,24 @@ static void check_listed(Built *b) {
     CHECK_EQ_I(expr_value(b->p, ck->grid[0]), 120);
     CHECK_EQ_I(ck->cluster[0], 8);
     CHECK_EQ_I(ck->block[0], 224 + 32);
-    CHECK_EQ_I(count(built_text(b), "cp.async.bulk.shared"), 2 * LOADS);
-    CHECK_EQ_I(count(built_text(b), "st.shared.b16"), 2 * 2 * LOADS * 2 * 8);
-    CHECK_EQ_I(count(built_text(b), "st.async"), 2 + 1);
+    CHECK_EQ_I(built_count(built_text(b), "cp.async.bulk.shared"), 2 * LOADS);
+    CHECK_EQ_I(built_count(built_text(b), "st.shared.b16"), 2 * 2 * LOADS * 2 * 8);
+    CHECK_EQ_I(built_count(built_text(b), "st.async"), 2 + 1);
 }
 
 /* All where barriers begin, who computes twice for each sum. */
 static void check_in_turn(Built *b) {
     CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512 + 32);
-    CHECK_EQ_I(count(built_text(b), "bar.sync \t0"), 1);
-    CHECK_EQ_I(count(built_text(b), "bar.sync \t15, 512"), 2 * 2);
+    CHECK_EQ_I(built_count(built_text(b), "bar.sync \t0"), 1);
+    CHECK_EQ_I(built_count(built_text(b), "bar.sync \t15, 512"), 2 * 2);
 }
 
 /* A warp's eight rows of four vectors meet in three steps; then sixteen warps do. */
 static void check_joins(Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     CHECK_EQ_I(ck->block[0], 512);
-    CHECK_EQ_I(count(built_text(b), "shfl.sync.bfly"), 2 * 4 * 3);
-    CHECK_EQ_I(count(built_text(b), "ld.shared"), 2 * 16);
+    CHECK_EQ_I(built_count(built_text(b), "shfl.sync.bfly"), 2 * 4 * 3);
+    CHECK_EQ_I(built_count(built_text(b), "ld.shared"), 2 * 16);
 }
 
 static void check_text(const char *text, void (*check_one)(Built *)) {
@@ -267,11 +259,7 @@ static void check_text(const char *text, void (*check_one)(Built *)) {
 }
 
 TEST_MAIN {
-    for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
-        Built b = built_new(bands[i].name);
-        if (built_parse(&b, kernel_text(&bands[i], b.a))) check(&bands[i], &b);
-        arena_destroy(b.a);
-    }
+    BUILT_EACH(bands, kernel_text, check)
     check_text(kept, check_kept);
     Arena *a = arena_create();
     check_text(two_sums(a, IDLE), check_two_sums);

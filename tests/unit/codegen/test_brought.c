@@ -49,7 +49,6 @@ static int count_before(const char *text, const char *what, const char *end, Are
 static void check(const Case *c, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
-    const int failed = test_failures;
     CHECK_EQ_I(built_count(text, "cp.async.bulk.shared::cluster.global"), c->brought);
     CHECK_EQ_I(built_count(text, "cp.async.bulk.global.shared"), c->left);
     CHECK_EQ_I(ck->shared_bytes, c->shared);
@@ -60,13 +59,8 @@ static void check(const Case *c, Built *b) {
         CHECK_EQ_I(count_before(text, "ld.global", "mbarrier.try_wait", b->a), 8);
         CHECK_EQ_I(built_count(text, "st.global"), 0);
     }
-    if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", c->name);
 }
 
 TEST_MAIN {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        Built b = built_new(cases[i].name);
-        if (built_parse(&b, kernel_text(&cases[i], b.a))) check(&cases[i], &b);
-        arena_destroy(b.a);
-    }
+    BUILT_EACH(cases, kernel_text, check)
 }

@@ -149,12 +149,6 @@ static void check_conv(const Conv *c) {
     arena_destroy(b.a);
 }
 
-static uint32_t count(const char *text, const char *what) {
-    uint32_t n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) n++;
-    return n;
-}
-
 /* One small image: few tiles, whose long sums the blocks of a cluster share. */
 static void check_shared_sums(void) {
     static const Conv c = {"shared", 1, 7, 7, 512, 512, {3, 3}, 1, 1, {1, 1}, {1, 1}, true};
@@ -174,10 +168,10 @@ static void check_resident(void) {
     Built b = built_new(c.name);
     if (built_parse(&b, kernel_text(&c, b.a))) {
         const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
-        uint32_t copies = count(built_text(&b), "cp.async.bulk.tensor");
-        uint32_t images = count(built_text(&b), ".im2col.mbarrier");
+        int copies = built_count(built_text(&b), "cp.async.bulk.tensor");
+        int images = built_count(built_text(&b), ".im2col.mbarrier");
         if (!CHECK(images == 1 && copies - images >= 9 && ck->shared_bytes <= 227 << 10))
-            fprintf(stderr, "resident: %u copies, %u of the image\n", copies, images);
+            fprintf(stderr, "resident: %d copies, %d of the image\n", copies, images);
     }
     arena_destroy(b.a);
 }
@@ -247,9 +241,10 @@ static void check_depthwise(void) {
     Built b = built_new("depthwise");
     if (built_parse(&b, depthwise)) {
         (void)built_code(&b, target_for(PLAN_cuda));
-        uint32_t loads = count(built_text(&b), "ld.global"), v4 = count(built_text(&b), ".v4");
+        int loads = built_count(built_text(&b), "ld.global"),
+            v4 = built_count(built_text(&b), ".v4");
         if (!CHECK(loads == 7 + 13 && v4 == loads + 7))
-            fprintf(stderr, "depthwise: %u loads, %u accesses of 16 bytes\n", loads, v4);
+            fprintf(stderr, "depthwise: %d loads, %d accesses of 16 bytes\n", loads, v4);
     }
     arena_destroy(b.a);
 }
@@ -268,8 +263,9 @@ static void check_image(void) {
     Built b = built_new("image");
     if (built_parse(&b, image)) {
         (void)built_code(&b, target_for(PLAN_cuda));
-        CHECK(count(built_text(&b), "ld.global") == 6);
-        CHECK(count(built_text(&b), "st.global") == 1 && count(built_text(&b), ".v4") == 1);
+        CHECK(built_count(built_text(&b), "ld.global") == 6);
+        CHECK(built_count(built_text(&b), "st.global") == 1 &&
+              built_count(built_text(&b), ".v4") == 1);
     }
     arena_destroy(b.a);
 }

@@ -147,12 +147,6 @@ static const char *narrow_text(const Narrow *t, Arena *a) {
     return sb_str(&s);
 }
 
-static int count_of(const char *text, const char *what) {
-    int n = 0;
-    for (; (text = strstr(text, what)); text++) n++;
-    return n;
-}
-
 static void check_narrow(const Narrow *t) {
     Built b = built_new(t->ptx ? t->ptx : t->note);
     if (built_parse(&b, narrow_text(t, b.a))) {
@@ -165,7 +159,7 @@ static void check_narrow(const Narrow *t) {
          * follow. */
         CHECK(!t->ptx || (strstr(text, "add.rn.f32") != NULL) == (t->a[0] == 'f'));
         if (t->a[0] == 'f' && t->ptx) /* 512 products are summed at once */
-            CHECK(count_of(text, "wgmma.mma_async") % 16 == 0);
+            CHECK(built_count(text, "wgmma.mma_async") % 16 == 0);
         for (uint32_t i = 0; i < ck->nmaps; i++) {
             uint32_t row = ck->maps[i].box[0] * (uint32_t)dtype_bytes(ck->maps[i].dtype);
             bool bytes = ck->maps[i].param == 2 && strcmp(t->out, "i8") == 0; /* stored */
@@ -284,8 +278,8 @@ static void check_ahead(const char *text) {
 /* In 16 bits 1 + erf(x) comes from the special function unit: a quotient and a power for each
  * result, nothing that is chosen by sign. */
 static void check_gelu(const char *text) {
-    int results = count_of(text, "rcp.approx.ftz.f32");
-    CHECK(results && count_of(text, "ex2.approx.ftz.f32") == results);
+    int results = built_count(text, "rcp.approx.ftz.f32");
+    CHECK(results && built_count(text, "ex2.approx.ftz.f32") == results);
     CHECK(!strstr(text, "selp.f32"));
 }
 

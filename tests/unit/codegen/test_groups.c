@@ -38,7 +38,6 @@ static const char *kernel_text(const Case *c, Arena *a) {
 static void check(const Case *c, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
-    const int failed = test_failures;
     CHECK_EQ_I(built_count(text, "cp.async.bulk.shared::cluster.global") == 1, c->group);
     CHECK_EQ_I(built_count(text, "cp.async.bulk.global.shared") == 1, c->group);
     if (c->group) {
@@ -47,13 +46,8 @@ static void check(const Case *c, Built *b) {
         CHECK_EQ_I(built_count(text, "ld.global") > 0, c->rest);
         CHECK_EQ_I(built_count(text, "st.global") > 0, c->rest);
     }
-    if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", c->name);
 }
 
 TEST_MAIN {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        Built b = built_new(cases[i].name);
-        if (built_parse(&b, kernel_text(&cases[i], b.a))) check(&cases[i], &b);
-        arena_destroy(b.a);
-    }
+    BUILT_EACH(cases, kernel_text, check)
 }

@@ -29,7 +29,6 @@ static const char *kernel_text(const Long *t, Arena *a) {
 static void check(const Long *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
-    int failed = test_failures;
     CHECK_EQ_I(ck->cluster[0], t->cluster);
     CHECK(ck->shared_bytes >= t->least && ck->shared_bytes <= t->most);
     /* Both values, to the cluster; the row that is claimed, to each of two blocks. */
@@ -39,13 +38,8 @@ static void check(const Long *t, Built *b) {
     CHECK_EQ_I(built_count(text, "mbarrier.try_wait"), 3 + 4);
     CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
     CHECK_EQ_I(built_count(text, "atom.relaxed.gpu.global.inc"), 1);
-    if (test_failures > failed) fprintf(stderr, "in \"%s\": %u\n", t->name, ck->shared_bytes);
 }
 
 TEST_MAIN {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Built b = built_new(rows[i].name);
-        if (built_parse(&b, kernel_text(&rows[i], b.a))) check(&rows[i], &b);
-        arena_destroy(b.a);
-    }
+    BUILT_EACH(rows, kernel_text, check)
 }
