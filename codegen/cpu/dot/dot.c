@@ -178,6 +178,7 @@ static void reserve(Dot *d) {
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         if (d->b[i].mode == DOT_B_COPIED && is_made(d) != 1)
             d->b[i].copy = emit_scratch(e, copy_bytes(d));
+        dot_reserve_narrow(d, i);
         Expr held = dot_may_slice(d) ? expr_muli(p, d->block, DOT_ROWS) : expr_const(p, DOT_ROWS);
         if (!d->in_registers || dot_in_chunks(d))
             d->tile[i] = emit_scratch(e, expr_muli(p, held, d->width * d->bytes));

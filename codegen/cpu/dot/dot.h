@@ -66,7 +66,8 @@ typedef struct DotB {
     KVal load;    /* direct: the kload */
     DType memory; /* direct: its element type, cast to the accumulator's when loaded */
     Expr step;
-    LLVMValueRef copy; /* copied: the scratch panel */
+    LLVMValueRef copy;   /* copied: the scratch panel */
+    LLVMValueRef narrow; /* direct, of panels: a sub-panel's columns alone, row by row; or NULL */
 } DotB;
 
 /* Of a contraction in blocks. */
@@ -198,11 +199,14 @@ void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc);
 
 /* dot_right.c */
 void dot_analyse_b(Dot *d, uint32_t i);
-bool dot_costly_copy(Dot *d, uint32_t i);   /* its columns do not lie side by side */
-bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
-void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after all */
-bool dot_may_make(Dot *d, uint32_t i);      /* a copied one; needs blocks */
-void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */
+bool dot_costly_copy(Dot *d, uint32_t i);    /* its columns do not lie side by side */
+bool dot_always_direct(Dot *d, uint32_t i);  /* on every variant that shares the work items */
+void dot_gather_far(Dot *d, uint32_t i);     /* a direct one may be copied after all */
+bool dot_may_make(Dot *d, uint32_t i);       /* a copied one; needs blocks */
+void dot_copy_panel(Dot *d, uint32_t i);     /* needs `lanes` rows of slack behind the panel */
+void dot_reserve_narrow(Dot *d, uint32_t i); /* where that pays; needs blocks */
+/* The sub-panel's nv vectors of columns, from its first element on, to `narrow`. */
+void dot_copy_narrow(Dot *d, uint32_t i, LLVMValueRef from, uint32_t nv);
 
 typedef struct DotAhead {
     LLVMValueRef at;   /* what is asked for next; NULL: nothing is */

@@ -29,7 +29,8 @@ typedef struct Tile {
     LLVMValueRef row;   /* counted from the block's first */
     LLVMValueRef rows;
     Expr base;
-    LLVMValueRef b[K_MAX_ACC];
+    LLVMValueRef b[K_MAX_ACC];     /* the right operands' sub-panels ... */
+    LLVMValueRef panel[K_MAX_ACC]; /* ... and where they lie in their panels */
     DotTurn turn;
     DotAhead ahead[K_MAX_ACC];
     const Slice *slice; /* whose products are added up; or */
@@ -253,7 +254,7 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
     t->base = emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
     for (uint32_t i = 0; i < d->t->nacc; i++) {
-        LLVMValueRef from = t->b[i];
+        LLVMValueRef from = t->panel[i];
         if (t->slice) from = dot_b_row(d, &d->b[i], from, dot_slice_row(d, t->slice));
         const Expr rows = t->slice ? dot_slice_rows(d, t->slice) : d->kk.size;
         const DotWalk w = {from, rows, t->turn, i || t->slice ? NULL : next_left(d, t)};
@@ -366,7 +367,12 @@ static void in_slices(Dot *d, Tile *t) {
 void dot_tiles(Dot *d, uint32_t nv, bool masked) {
     Tile t = {.nv = nv};
     dot_column_masks(d, nv, masked, t.mask);
-    for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = dot_panel_start(d, i);
+    for (uint32_t i = 0; i < d->t->nacc; i++) {
+        t.b[i] = t.panel[i] = dot_panel_start(d, i);
+        if (!d->b[i].narrow) continue;
+        dot_copy_narrow(d, i, t.panel[i], nv);
+        t.b[i] = d->b[i].narrow;
+    }
     if (dot_may_slice(d) && d->b[0].mode != DOT_B_MADE)
         in_slices(d, &t);
     else
