@@ -3,8 +3,8 @@
     cpu.py GRAPHC FOLDER [NAME...] [--threads 2] [--rounds 3] [--dim SYMBOL=N ...] [--isa 3|4] [--precision bf16]
            [--write results/cpu.md]
 
-Batch 1, sequences of 64, or what --dim says. --isa 3 holds graphc to AVX2, and of OpenVINO what oneDNN computes; its
-products, by the same library as onnxruntime's, cannot be held. --precision bf16: graphc's option of that name, beside
+Batch 1, sequences of 64, or what --dim says. --isa 3 holds graphc to AVX2, and of OpenVINO what oneDNN computes;
+without_avx512.py holds all of both peers. --precision bf16: graphc's option of that name, beside
 OpenVINO as it comes, which on machines with AMX computes in bf16 too; and the errors of both, as |got - want| /
 |want|, in which want is what onnxruntime computes in f32. Each round times graphc (its own bench command) and the
 peers one after the other, each round beginning with another one, with a pause between, since a peer's worker threads
