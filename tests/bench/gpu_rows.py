@@ -221,27 +221,28 @@ def cross_entropy_grad(rows, cols):
     add(f"cross_entropy_grad_{cols}", graph, ("rows", "cross_entropy_grad", "bf16", rows, cols), bytes=4 * rows * cols)
 
 
-def norm_grad(kind, tag, t, rows, cols):
-    """dx, dw (and db) of a norm whose statistics are there."""
+def norm_grad(kind, tag, t, rows, cols, weights=True):
+    """dx, dw (and db) of a norm whose statistics are there; without weights dx alone misses their factor."""
     def graph():
         from onnx import TensorProto, helper as h
         down = {"to": {"bf16": TensorProto.BFLOAT16, "f16": TensorProto.FLOAT16, "f32": TensorProto.FLOAT}[t]}
         init = [h.make_tensor("one", TensorProto.INT64, [1], [1]), h.make_tensor("zero", TensorProto.INT64, [1], [0])]
         up = lambda a: ("Cast", [a], a + "f", cast_to_f32())
-        nodes = [up("x"), up("dy"), up("w"), ("Mul", ["dyf", "wf"], "g", {})]
+        g = "g" if weights else "dyf"
+        nodes = [up("x"), up("dy")] + ([up("w"), ("Mul", ["dyf", "wf"], "g", {})] if weights else [])
         center = "xf"
         if kind == "layernorm":
             nodes, center = nodes + [("Sub", ["xf", "mean"], "c", {})], "c"
-        nodes += [("Mul", [center, "rstd"], "h", {}), ("Mul", ["g", "h"], "gh", {}), ("ReduceMean", ["gh", "one"], "c2", {}),
-                  ("Mul", ["h", "c2"], "hc", {}), ("Sub", ["g", "hc"], "k", {})]
+        nodes += [("Mul", [center, "rstd"], "h", {}), ("Mul", [g, "h"], "gh", {}), ("ReduceMean", ["gh", "one"], "c2", {}),
+                  ("Mul", ["h", "c2"], "hc", {}), ("Sub", [g, "hc"], "k", {})]
         last = "k"
         if kind == "layernorm":
-            nodes += [("ReduceMean", ["g", "one"], "c1", {}), ("Sub", ["k", "c1"], "k1", {})]
+            nodes += [("ReduceMean", [g, "one"], "c1", {}), ("Sub", ["k", "c1"], "k1", {})]
             last = "k1"
         nodes += [("Mul", [last, "rstd"], "r", {}), ("Cast", ["r"], "dx", down), ("Mul", ["dyf", "h"], "wh", {}),
                   ("ReduceSum", ["wh", "zero"], "dw", {"keepdims": 0})]
         outs = [("dx", t, [rows, cols]), ("dw", "f32", [cols])]
-        ins = [("x", t, [rows, cols]), ("dy", t, [rows, cols]), ("w", t, [cols]), ("rstd", "f32", [rows, 1])]
+        ins = [("x", t, [rows, cols]), ("dy", t, [rows, cols]), ("rstd", "f32", [rows, 1])] + ([("w", t, [cols])] if weights else [])
         if kind == "layernorm":
             nodes.append(("ReduceSum", ["dyf", "zero"], "db", {"keepdims": 0}))
             outs, ins = outs + [("db", "f32", [cols])], ins + [("mean", "f32", [rows, 1])]

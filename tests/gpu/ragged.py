@@ -127,6 +127,9 @@ def long_rows(rows):
         for kind in ("layernorm", "rmsnorm"):
             rows.norm_grad(kind, f"_{t}_{n}x{cols}", t, n, cols)
             STAY.add(f"{kind}_grad_{t}_{n}x{cols}")
+    for kind in ("layernorm", "rmsnorm"):
+        rows.norm_grad(kind, "_no_weights_bf16_272x50257", "bf16", 272, 50257, weights=False)
+        STAY.add(f"{kind}_grad_no_weights_bf16_272x50257")
     for n, cols in [(37, 5003), (3, 50257)]:
         rows.cross_entropy(n, cols), rows.cross_entropy_grad(n, cols)
 
