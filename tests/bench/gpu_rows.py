@@ -222,7 +222,7 @@ def cross_entropy_grad(rows, cols):
 
 
 def norm_grad(kind, tag, t, rows, cols, weights=True):
-    """dx, dw (and db) of a norm whose statistics are there; without weights dx alone misses their factor."""
+    """dx, dw (and db) of a norm whose statistics are there; `weights`: it multiplies by some."""
     def graph():
         from onnx import TensorProto, helper as h
         down = {"to": {"bf16": TensorProto.BFLOAT16, "f16": TensorProto.FLOAT16, "f32": TensorProto.FLOAT}[t]}

@@ -225,7 +225,8 @@ void dot_copy_panel(Dot *d, uint32_t i) {
  *
  * Where a sub-panel is narrower than a panel its rows lie apart, in lines that it shares with its
  * neighbours: half as much again comes from the second cache as is used, at a stride. Many tiles
- * are worth a copy of its columns alone (AVX2 code on a Zen 4: 103 -> 111 GFLOP/s of a core). */
+ * are worth a copy of its columns alone (AVX2 code on a Zen 4: 103 -> 111 GFLOP/s of a core), eight
+ * are not (1.09 of bert_base's time with 64 tokens). */
 
 enum { NARROW_TILES = 12 };
 

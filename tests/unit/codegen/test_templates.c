@@ -584,4 +584,7 @@ TEST_MAIN {
         if (skipped >> form & 1)
             printf("skipped: code for %s, which this machine does not run\n",
                    plan_form_name((PlanForm)form));
+    if (!(skipped >> PLAN_x86_64_amx & 1) && !isa_supports(PLAN_x86_64_amx))
+        printf("emulated: code for %s, which this machine does not run\n",
+               plan_form_name(PLAN_x86_64_amx));
 }
