@@ -3,6 +3,7 @@
  *
  *   memory    allocations, its own address space, threads
  *   files     opening, reading, writing, mapping, syncing, naming and closing of files
+ *   kill      of the same calls, but the process is killed where it would make the call
  *
  * Calls of libraries (LLVM ends a process whose memory runs out) are not counted: those return to
  * elsewhere than the program, or come before main, as those of one that is linked into it. Once the
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,7 +27,7 @@
 
 static uintptr_t from, to; /* where the program's code lies */
 static _Atomic long left;  /* calls until that which fails */
-static bool memory;
+static bool memory, deadly;
 static const char *seen;
 
 static int first_object(struct dl_phdr_info *o, size_t size, void *unused) {
@@ -43,6 +45,7 @@ __attribute__((constructor)) static void arm(void) {
     const char *at = getenv("FAULTY_AT"), *kind = getenv("FAULTY_KIND");
     if (!at || !kind) return;
     memory = !strcmp(kind, "memory");
+    deadly = !strcmp(kind, "kill");
     seen = getenv("FAULTY_SEEN");
     left = atol(at) + 1;
 }
@@ -75,6 +78,7 @@ static bool fails(bool of_memory, const void *caller, int error) {
     if (atomic_fetch_sub(&left, 1) != 1) return false;
     const long fd = seen ? syscall(SYS_openat, AT_FDCWD, seen, O_WRONLY | O_CREAT, 0600) : -1;
     if (fd >= 0) syscall(SYS_close, fd);
+    if (deadly) kill(getpid(), SIGKILL);
     errno = error;
     return true;
 }

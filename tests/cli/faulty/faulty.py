@@ -1,9 +1,12 @@
-"""Every file operation that a command makes fails once, and allocations one by one; a compile is killed at 50 points.
+"""Every file operation that a command makes fails once, and allocations one by one; a command is killed before each of its file
+operations and at 50 points of its time.
 
     faulty.py GRAPHC FAULTY.so [--some | --all]      FAULTY.so: faulty.c. --all: every allocation, too, not a sample of them
 
 A command whose call failed ends in a status and a message, or does without and gives the very same result. Whatever it was: what lay at
-the output's place before is whole, or the new one is, and no other file is left in the folder or in that for temporary files.
+the output's place before is whole, or the new one is, and no other file is left in the folder or in that for temporary files. But one
+that is killed while it replaces a file, between two system calls, leaves the whole new file under the name that it was about to take away
+(runtime/base/file.h): Linux has no call that puts an unnamed file in the place of another.
 """
 import os, shutil, signal, subprocess, sys, tempfile, time
 
@@ -43,19 +46,28 @@ class Trial:
         return subprocess.Popen([graphc, *self.args], cwd="w", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
                                 env={**os.environ, "TMPDIR": os.path.abspath("tmp"), "GRAPHC_THREADS": "2", **env})
 
-    def look(self, what):
-        """Each file is as it was, or as an undisturbed run leaves it."""
+    def look(self, what, killed=None):
+        """Each file is as it was, or as an undisturbed run leaves it. Of a process that was killed, a number: how many files it was just replacing."""
+        replacing = 0
         for k, v in contents("w").items():
+            place = k.removesuffix(f".{killed}-0")
+            if place != k and place in self.before and v == self.whole[place]:
+                replacing += 1
+                continue
             was, becomes = {**self.given, **self.before}.get(k), self.whole.get(k)
             check(v in (was, becomes), f"{what}: {k} is neither the old file nor the new one ({len(v)} bytes)")
         for k in {**self.given, **self.before}:
             check(os.path.exists(os.path.join("w", k)), f"{what}: {k} is gone")
         check(os.listdir("tmp") == [], f"{what}: left {os.listdir('tmp')}")
+        return replacing
+
+    def preloaded(self, kind, at):
+        self.prepare()
+        return self.start(LD_PRELOAD=faulty, FAULTY_KIND=kind, FAULTY_AT=str(at), FAULTY_SEEN=os.path.abspath("seen"))
 
     def fault(self, kind, at):
         """Whether the call came."""
-        self.prepare()
-        p = self.start(LD_PRELOAD=faulty, FAULTY_KIND=kind, FAULTY_AT=str(at), FAULTY_SEEN=os.path.abspath("seen"))
+        p = self.preloaded(kind, at)
         said = p.communicate()[1]
         what = f"{self.name}, {kind} {at}"
         check(0 <= p.returncode <= 7, f"{what}: ended by {p.returncode}: {said[-200:]}")
@@ -86,16 +98,25 @@ class Trial:
         said = p.communicate()[1]
         check(p.returncode == 0, f"{self.name}: {said}")
         self.whole = contents("w")
-        files, allocations = self.count("files"), self.count("memory")
-        for at in range(files):
+        self.files, allocations = self.count("files"), self.count("memory")
+        for at in range(self.files):
             self.fault("files", at)
         step = max(1, allocations // SAMPLE)
         for at in range(0, allocations, step):
             self.fault("memory", at)
-        print(f"{self.name}: {files} file operations, {len(range(0, allocations, step))} of {allocations} allocations")
+        print(f"{self.name}: {self.files} file operations, {len(range(0, allocations, step))} of {allocations} allocations")
 
     def kill(self):
-        """Ended from outside at points spread over the time it takes."""
+        """Ended before each file operation, and from outside at points spread over the time it takes."""
+        replacing = 0
+        for at in range(self.files):
+            p = self.preloaded("kill", at)
+            p.communicate()
+            what = f"{self.name}, killed before file operation {at}"
+            check(p.returncode == -signal.SIGKILL, f"{what}: ended by {p.returncode}")
+            replacing += self.look(what, p.pid)
+        os.remove("seen")
+        check(replacing <= len(self.before), f"{self.name}: killed before {replacing} of its file operations it leaves a file behind")
         start = time.monotonic()
         self.prepare()
         self.start().communicate()
@@ -108,11 +129,11 @@ class Trial:
             except subprocess.TimeoutExpired:
                 p.send_signal(signal.SIGKILL)
             p.communicate()
-            self.look(f"{self.name}, killed at {k}/{KILLS}")
+            self.look(f"{self.name}, killed at {k}/{KILLS}", p.pid)
         p = self.start()
         p.communicate()
         check(p.returncode == 0 and {**contents("w"), **self.whole} == contents("w"), f"{self.name}: not the same after all that")
-        print(f"{self.name}: killed at {KILLS} points")
+        print(f"{self.name}: killed before {self.files} file operations and at {KILLS} points")
 
 
 with tempfile.TemporaryDirectory() as d:
