@@ -11,7 +11,7 @@
 
 #include "runtime/train/safetensors.h"
 
-typedef struct AdapterList {
+typedef struct AdapterList { /* of names, none of them empty */
     const char **v;
     uint32_t n;
 } AdapterList;

@@ -103,8 +103,10 @@ static void take_list(Reading *g, AdapterList *out) {
         jr_null(&g->json);
         return;
     }
-    for (jr_array(&g->json); jr_item(&g->json) && jr_string(&g->json, &s);)
+    for (jr_array(&g->json); jr_item(&g->json) && jr_string(&g->json, &s);) {
+        if (!s.n) jr_refuse(&g->json, "a module without a name");
         add_item(g, out, take_text(g, s));
+    }
 }
 
 static void take_targets(Reading *g) {

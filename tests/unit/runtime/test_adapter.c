@@ -62,6 +62,8 @@ static void check_config(void) {
                    "not valid at byte 34: a field that is there twice");
     refused_config("{\"peft_type\": \"LORA\", \"bias\": \"some\"}", GRAPHC_INVALID,
                    "not valid at byte 36: a bias that is not none, all or lora_only");
+    refused_config("{\"peft_type\": \"LORA\", \"modules_to_save\": [\"\"]}", GRAPHC_INVALID,
+                   "not valid at byte 44: a module without a name");
     refused_config("{\"peft_type\": \"LORA\", \"lora_dropout\": 1}", GRAPHC_INVALID,
                    "a dropout of 1");
     refused_config("{\"peft_type\": \"LORA\", \"target_parameters\": [\"experts\"]}",
