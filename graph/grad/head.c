@@ -17,6 +17,7 @@ static Value repeated(Graph *g, Value v) {
 /* Goes up one value from *v towards the contraction. */
 static bool look_up(Graph *g, Head *h, const bool *trained, uint32_t nold, Value *v) {
     const Node n = *graph_node(g, *v);
+    if (!n.nin) return false; /* what the model is given: there is no contraction */
     HeadStep s = {.node = *v};
     const Type *t = &n.type, *from = graph_type(g, n.in[0]);
     if (n.op == OP_reshape) {
