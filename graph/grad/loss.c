@@ -1,6 +1,7 @@
 #include "graph/grad/loss.h"
 #include "graph/build/build.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -355,6 +356,18 @@ static bool number(const char *s, double *out) {
     return *s && !*end;
 }
 
+static bool whole(double x, int64_t *out) {
+    const double most = 9007199254740992; /* 2^53: each whole number up to it is one */
+    if (!(x >= -most && x <= most)) return false;
+    *out = (int64_t)x;
+    return (double)*out == x;
+}
+
+static bool in_range(const LossSpec *s) {
+    return s->smoothing >= 0 && s->smoothing < 1 && s->z >= 0 && s->z <= FLT_MAX && s->delta > 0 &&
+           s->delta <= FLT_MAX;
+}
+
 static graphc_status parameter(Text *t, LossSpec *s, const char *name) {
     static const struct {
         const char *name;
@@ -371,12 +384,11 @@ static graphc_status parameter(Text *t, LossSpec *s, const char *name) {
         return s->class_weights = value, *value ? GRAPHC_OK : bad(t, "a name is missing");
     if (!number(value, &x)) return bad(t, "a parameter's value is no number");
     if (letter == 'e') s->smoothing = x;
-    if (letter == 'i') s->ignore = (int64_t)x;
+    if (letter == 'i' && !whole(x, &s->ignore))
+        return bad(t, "a label to ignore is no whole number");
     if (letter == 'z') s->z = x;
     if (letter == 'd') s->delta = x;
-    if (s->smoothing < 0 || s->smoothing >= 1 || s->delta <= 0 || s->z < 0)
-        return bad(t, "a parameter is out of its range");
-    return GRAPHC_OK;
+    return in_range(s) ? GRAPHC_OK : bad(t, "a parameter is out of its range");
 }
 
 static graphc_status wrong_count(const Text *t, const LossSpec *s) {

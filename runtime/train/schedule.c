@@ -51,11 +51,16 @@ double schedule_rate(const RateSchedule *s, uint64_t step) {
     return s->min + (s->lr - s->min) * factor(s, step);
 }
 
+/* Rounded up; as many as there can be where it is more. */
+static uint64_t count(double x) {
+    return x < 0x1p63 ? (uint64_t)ceil(x) : UINT64_MAX;
+}
+
 uint64_t schedule_steps(uint64_t rows, double epochs, uint32_t batch, uint32_t accumulate) {
-    double steps = ceil((double)rows * epochs / ((double)batch * accumulate));
-    return steps > 1 ? (uint64_t)steps : 1;
+    double steps = (double)rows * epochs / ((double)batch * accumulate);
+    return steps > 1 ? count(steps) : 1;
 }
 
 uint64_t schedule_part(double value, uint64_t steps) {
-    return (uint64_t)ceil(value < 1 ? value * (double)steps : value);
+    return count(value < 1 ? value * (double)steps : value);
 }

@@ -2,6 +2,7 @@
 #include "graph/grad/lora/lora.h"
 #include "runtime/base/strbuf.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +22,11 @@ static const char *word(Arena *a, const char *v, const char **end) {
     return arena_strndup(a, v, (size_t)(*end - v));
 }
 
+/* Of those that f32 has. */
 static double real(const char *v, const char **end) {
     char *stop;
     double x = strtod(v, &stop);
-    *end = stop == v ? "?" : stop;
+    *end = stop == v || !(fabs(x) <= FLT_MAX) ? "?" : stop;
     return x;
 }
 
@@ -94,17 +96,23 @@ graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out)
     return GRAPHC_OK;
 }
 
+graphc_status lora_matches(const char *pattern, DiagSink *d, const char *path, bool *out) {
+    regex_t r;
+    char whole[1024];
+    int n = snprintf(whole, sizeof whole, "(.*\\.)?(%s)", pattern);
+    if (n >= (int)sizeof whole || regcomp(&r, whole, REG_EXTENDED))
+        return diag(d, D_USAGE, "--lora", "\"%s\" is no regular expression", pattern);
+    *out = layer_matches(&r, path);
+    regfree(&r);
+    return GRAPHC_OK;
+}
+
 /* The value of the first pattern that matches, or *value as it was. */
 static graphc_status by_pattern(const LoraPatterns *p, DiagSink *d, const char *path,
                                 double *value) {
     for (uint32_t i = 0; i < p->n; i++) {
-        regex_t r;
-        char whole[1024];
-        int n = snprintf(whole, sizeof whole, "(.*\\.)?(%s)", p->v[i].text);
-        if (n >= (int)sizeof whole || regcomp(&r, whole, REG_EXTENDED))
-            return diag(d, D_USAGE, "--lora", "\"%s\" is no regular expression", p->v[i].text);
-        bool matches = layer_matches(&r, path);
-        regfree(&r);
+        bool matches;
+        GC_TRY(lora_matches(p->v[i].text, d, path, &matches));
         if (!matches) continue;
         *value = p->v[i].value;
         break;

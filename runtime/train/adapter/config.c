@@ -4,6 +4,7 @@
 #include "runtime/train/adapter/pattern.h"
 #include "runtime/train/json_read.h"
 #include "runtime/train/json_write.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,5 +381,7 @@ graphc_status adapter_scale(const AdapterConfig *c, const char *path, int64_t *r
         return error_set(e, GRAPHC_INVALID, "a rank of %g for %s", r, safe_name(path).text);
     *rank = (int64_t)r;
     *scale = alpha / (c->rslora ? sqrt(r) : r);
+    if (!(fabs(*scale) <= FLT_MAX))
+        return error_set(e, GRAPHC_INVALID, "a scale of %g for %s", *scale, safe_name(path).text);
     return GRAPHC_OK;
 }

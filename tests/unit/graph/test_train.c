@@ -227,6 +227,11 @@ static void test_bad_specs(void) {
                                       "huber(y, t, delta=0)",
                                       "cross_entropy(y, t, smoothing=1)",
                                       "cross_entropy(y, t, ignore=x)",
+                                      "cross_entropy(y, t, ignore=0.5)",
+                                      "cross_entropy(y, t, ignore=1e30)",
+                                      "cross_entropy(y, t, smoothing=nan)",
+                                      "cross_entropy(y, t, z=inf)",
+                                      "huber(y, t, delta=nan)",
                                       "mse(, t)"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Rig r = rig();

@@ -126,6 +126,9 @@ static void check_scale(void) {
           scale == 4);
     CHECK(adapter_scale(&c, "m.layers.0.v", &rank, &scale, e) == GRAPHC_OK && rank == 16 &&
           scale == 9.0 / 16);
+    alphas[0].value = 1e300;
+    CHECK(adapter_scale(&c, "m.v", &rank, &scale, e) == GRAPHC_INVALID);
+    CHECK_STR(why, "a scale of 6.25e+298 for m.v");
     c.rslora = true;
     CHECK(adapter_scale(&c, "o", &rank, &scale, e) == GRAPHC_OK && rank == 16 && scale == 2);
     ranks[1].value = 0.5;

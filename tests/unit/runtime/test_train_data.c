@@ -127,6 +127,7 @@ static void check_schedule(void) {
     CHECK_EQ_I(schedule_steps(100, 2, 8, 1), 25);
     CHECK_EQ_I(schedule_steps(100, 0.5, 8, 1), 7);
     CHECK_EQ_I(schedule_steps(1, 1, 8, 4), 1);
+    CHECK(schedule_steps(100, 1e300, 8, 1) == UINT64_MAX && schedule_part(1e30, 9) == UINT64_MAX);
     CHECK_EQ_I(schedule_part(0.03, 100), 3);
     CHECK_EQ_I(schedule_part(0.031, 100), 4);
     CHECK_EQ_I(schedule_part(50, 100), 50);
