@@ -123,18 +123,23 @@ static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step,
 typedef struct Decay {
     bool vectors, some;
     regex_t spared;
+    bool matched; /* some parameter's name */
 } Decay;
 
 static graphc_status decay_open(const TrainGraph *t, const char *no_decay, Decay *out) {
     *out = (Decay){.vectors = no_decay && !strcmp(no_decay, "vectors")};
     if (!no_decay || out->vectors) return GRAPHC_OK;
     out->some = !regcomp(&out->spared, no_decay, REG_EXTENDED);
-    return out->some ? GRAPHC_OK : diag(t->g->diags, D_USAGE, no_decay, "is no regular expression");
+    return out->some ? GRAPHC_OK
+                     : diag(t->g->diags, D_USAGE, "--no-decay", "\"%s\" is no regular expression",
+                            no_decay);
 }
 
-static bool decays(const TrainGraph *t, const Decay *d, uint32_t i) {
+static bool decays(const TrainGraph *t, Decay *d, uint32_t i) {
     if (d->vectors) return graph_type(t->g, t->params.v[i])->rank > 1;
-    return !d->some || !layer_matches(&d->spared, train_name(t, i));
+    const bool spared = d->some && layer_matches(&d->spared, train_name(t, i));
+    d->matched |= spared;
+    return !spared;
 }
 
 /* Names a parameter that has no gradient, and why. */
@@ -222,8 +227,11 @@ static graphc_status updates(TrainGraph *t, const TrainSpec *s, const Guard *gua
         Value d = factor ? build_binary(g, OP_mul, grad[i], factor) : grad[i];
         update(t, &own, &step, i, d);
     }
-    if (decay.some) regfree(&decay.spared);
-    return GRAPHC_OK;
+    if (!decay.some) return GRAPHC_OK;
+    regfree(&decay.spared);
+    if (decay.matched) return GRAPHC_OK;
+    return diag(g->diags, D_USAGE, "--no-decay", "\"%s\" is no trained parameter's whole name",
+                s->no_decay);
 }
 
 /* 0: 1 */

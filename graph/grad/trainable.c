@@ -12,6 +12,7 @@ typedef struct Choice {
     const bool *written; /* by number of a state: the model itself writes it */
     regex_t train, freeze;
     bool has_train, has_freeze;
+    bool froze; /* some name is one that is to be frozen */
     Weights *weights;
     Names *left; /* initializers that only their place keeps from being learnt */
 } Choice;
@@ -71,11 +72,12 @@ static bool is_left(const Choice *c, const StateInfo *s) {
 }
 
 static Value weight_or_constant(Rewrite *r, Value v) {
-    const Choice *c = r->facts;
+    Choice *c = r->facts;
     const Node *n = graph_node(r->from, v);
     if (n->op != OP_state) return 0;
-    if (c->written[n->attr.input.index]) return 0;
     const StateInfo *s = &r->from->states.v[n->attr.input.index];
+    c->froze |= c->has_freeze && layer_matches(&c->freeze, s->name);
+    if (c->written[n->attr.input.index]) return 0;
     if (!chosen(c, v, s->name)) {
         if (is_left(c, s)) vec_push(r->to->arena, c->left, s->name);
         return build_const(r->to, s->type, s->initial);
@@ -85,10 +87,12 @@ static Value weight_or_constant(Rewrite *r, Value v) {
     return kept;
 }
 
-static graphc_status compile(const Graph *g, const char *text, regex_t *out, bool *has) {
+static graphc_status compile(const Graph *g, const char *option, const char *text, regex_t *out,
+                             bool *has) {
     if (!text) return GRAPHC_OK;
     *has = !regcomp(out, text, REG_EXTENDED);
-    return *has ? GRAPHC_OK : diag(g->diags, D_USAGE, text, "is no regular expression");
+    return *has ? GRAPHC_OK
+                : diag(g->diags, D_USAGE, option, "\"%s\" is no regular expression", text);
 }
 
 static const bool *written_states(const Graph *g) {
@@ -115,13 +119,15 @@ graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, W
     Names left = {0};
     Choice c = {
         .learnt = learnt_places(g), .written = written_states(g), .weights = w, .left = &left};
-    graphc_status st = compile(g, t->train, &c.train, &c.has_train);
-    if (st == GRAPHC_OK) st = compile(g, t->freeze, &c.freeze, &c.has_freeze);
+    graphc_status st = compile(g, "--train", t->train, &c.train, &c.has_train);
+    if (st == GRAPHC_OK) st = compile(g, "--freeze", t->freeze, &c.freeze, &c.has_freeze);
     if (st == GRAPHC_OK) *out = rewrite_graph(g, weight_or_constant, NULL, &c);
     if (c.has_train) regfree(&c.train);
     if (c.has_freeze) regfree(&c.freeze);
     GC_TRY(st);
     GC_TRY(diag_status(g->diags));
+    if (c.has_freeze && !c.froze)
+        return diag(g->diags, D_USAGE, "--freeze", "\"%s\" is no weight's whole name", t->freeze);
     say_left(g, &left);
     return w->state.n ? GRAPHC_OK
                       : diag(g->diags, D_USAGE, "--train", "no weight of the model is trained");

@@ -465,6 +465,45 @@ static graphc_status lacks(Lora *l, const char *what, const char *name) {
                 l->all.n ? sb_str(&l->all) : "none");
 }
 
+static graphc_status no_layer(Lora *l, const char *name) {
+    return diag(l->g->diags, D_USAGE, "--lora", "no layer matches \"%s\"; there are: %s", name,
+                l->all.n ? sb_str(&l->all) : "none");
+}
+
+/* Each name is some layer's, be it learnt as a whole. */
+static graphc_status check_names(Lora *l) {
+    const char *t = l->spec->targets;
+    if (l->is_regex || !t || !strcmp(t, "all-linear")) return GRAPHC_OK;
+    for (const char *end; *t; t = end + (*end == ',')) {
+        bool found = false;
+        end = t + strcspn(t, ",");
+        for (Value v = 1; v < l->g->nodes.n && !found; v++)
+            found = l->choice[v] && names(t, (size_t)(end - t), l->choice[v]->at.path);
+        if (end > t && !found) return no_layer(l, arena_strndup(l->g->arena, t, (size_t)(end - t)));
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_pattern(const Lora *l, const char *pattern) {
+    StrBuf adapted;
+    sb_init(&adapted, l->g->arena);
+    for (uint32_t i = 0; i < l->layers->v.n; i++) {
+        const char *path = l->layers->v.v[i].path;
+        bool matches;
+        GC_TRY(lora_matches(pattern, l->g->diags, path, &matches));
+        if (matches) return GRAPHC_OK;
+        sb_printf(&adapted, "%s%s", i ? ", " : "", path);
+    }
+    return diag(l->g->diags, D_USAGE, "--lora",
+                "no layer with an adapter matches \"%s\"; there are: %s", pattern,
+                sb_str(&adapted));
+}
+
+static graphc_status check_patterns(const Lora *l, const LoraPatterns *p) {
+    for (uint32_t i = 0; i < p->n; i++) GC_TRY(check_pattern(l, p->v[i].text));
+    return GRAPHC_OK;
+}
+
 static graphc_status check_found(Lora *l) {
     const LoraSpec *s = l->spec;
     uint32_t i;
@@ -481,9 +520,11 @@ static graphc_status check_found(Lora *l) {
             found |= is_in(s->save.v[k], l->layers->whole.v[i].name);
         if (!found) return lacks(l, "module with weights", s->save.v[k]);
     }
-    if (l->layers->v.n || s->nmodules || s->nwhole) return GRAPHC_OK;
-    return diag(l->g->diags, D_USAGE, "--lora", "no layer matches \"%s\"; there are: %s",
-                s->targets, l->all.n ? sb_str(&l->all) : "none");
+    if (s->nmodules || s->nwhole) return GRAPHC_OK;
+    if (!l->layers->v.n) return no_layer(l, s->targets);
+    GC_TRY(check_names(l));
+    GC_TRY(check_patterns(l, &s->ranks));
+    return check_patterns(l, &s->alphas);
 }
 
 graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLayers *layers) {

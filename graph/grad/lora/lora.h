@@ -100,10 +100,12 @@ graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out)
  * `adapter`, i64 of the size of the first input's first axis, says which of them each of its rows
  * goes through; a negative number: none.
  *
- * D_USAGE where nothing matches, or a module or parameter is missing: the message lists what is
- * there. */
+ * D_USAGE where a target or pattern matches nothing, or a module or parameter is missing: the
+ * message lists what is there. */
 graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLayers *layers);
 
+/* Whether the pattern is that of the path's end. */
+graphc_status lora_matches(const char *pattern, DiagSink *d, const char *path, bool *out);
 /* Rank and scale of the layer at this path. */
 graphc_status lora_scale(const LoraSpec *s, DiagSink *d, const char *path, uint32_t *rank,
                          double *scale);
