@@ -72,7 +72,7 @@ LLAMA = {
     "embeddings": dict(r=4, target_modules=["embed_tokens", "v_proj"]),
     "DoRA of embeddings": dict(r=4, target_modules=["embed_tokens", "v_proj"], use_dora=True),
     "modules_to_save": dict(r=4, target_modules=["v_proj"], modules_to_save=["lm_head", "norm"]),
-    "patterns": dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], rank_pattern={"layers.1.q_proj": 2, "v_proj": 6},
+    "patterns": dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], rank_pattern={"layers.1.self_attn.q_proj": 2, "v_proj": 6},
                      alpha_pattern={r"layers\.0\..*": 3}),
     "all biases": dict(r=4, target_modules=["q_proj"], bias="all"),
     "bias of B": dict(r=2, target_modules=["v_proj"], lora_bias=True),
@@ -255,6 +255,6 @@ with tempfile.TemporaryDirectory() as tmp:
         "DoRA with dropout": "r=4,dora,dropout=0.2,targets=q_proj", "embeddings": "r=4,targets=embed_tokens,q_proj",
         "modules_to_save": "r=4,save=lm_head,save=norm,targets=v_proj", "biases": "r=4,bias=all,targets=v_proj",
         "biases of LoRA": "r=4,bias=lora_only,targets=v_proj",
-        "patterns": "r=4,rank:layers.1.q_proj=2,alpha:v_proj=16,rank:layers\\.0\\..*=6,targets=q_proj,v_proj"})
+        "patterns": "r=4,rank:layers.1.self_attn.q_proj=2,alpha:v_proj=16,rank:layers\\.0\\..*=6,targets=q_proj,v_proj"})
     they_read("gpt2", gpt2, {"LoRA of Conv1D": "r=4,targets=c_attn,c_fc", "head of tied weights": "r=4,save=lm_head,targets=c_attn"})
 sys.exit(failures > 0)
