@@ -8,7 +8,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from small import byte_model, perceptron
+from safetensors.numpy import save_file
+from small import byte_model, perceptron, tensors
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
 from tool import check, failed
@@ -124,6 +125,20 @@ def options():
         train("m.onnx", "cross_entropy(y, t)", *given, *more, status=2, says=says)
 
 
+def adapters():
+    """A weight of an adapter with as many elements as the model's, but in another shape."""
+    p = forks.run([graphc, "finetune", "m.onnx", "--loss", "cross_entropy(y, t)", "--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8,
+                   "--steps", 1, "--lora", "r=2,save=down,targets=up", "-o", "a"])
+    check(p.returncode == 0, p.stderr)
+    name = "base_model.model.down.weight"
+    learnt = tensors("a/adapter_model.safetensors")
+    for how in ("run", "--output-dir", "out"), ("merge", "-o", "merged.onnx"):
+        for shape, status, says in ((40, 3), 0, ""), ((3, 40), 3, "down.weight"), ((120,), 3, "down.weight"):
+            save_file(learnt | {name: learnt[name].reshape(shape)}, "a/adapter_model.safetensors")
+            p = forks.run([graphc, how[0], "m.onnx", "--adapter", "a", *how[1:]])
+            check(p.returncode == status and says in p.stderr, f"{how} {shape}: {p.returncode} {p.stderr}")
+
+
 with tempfile.TemporaryDirectory() as tmp:
     os.chdir(tmp)
     perceptron("m.onnx"), byte_model("b.onnx")
@@ -132,4 +147,5 @@ with tempfile.TemporaryDirectory() as tmp:
     ignored()
     other_losses()
     options()
+    adapters()
 sys.exit(failed() > 0)

@@ -107,6 +107,14 @@ static graphc_status add_module(Collect *c, const AdapterModule *m) {
     return GRAPHC_OK;
 }
 
+/* As the module has it: as many elements in another shape would be others' elements. */
+static bool same_shape(const MergeItem *m, const SafeTensor *t) {
+    bool same = t->rank == m->rank;
+    for (uint32_t i = 0; i < t->rank && same; i++)
+        same = t->dim[i] == m->dim[m->turned ? t->rank - 1 - i : i];
+    return same;
+}
+
 static graphc_status add_whole(Collect *c, const SafeTensor *t) {
     const char *dot = strrchr(t->name, '.');
     const Found *f =
@@ -116,8 +124,7 @@ static graphc_status add_whole(Collect *c, const SafeTensor *t) {
     if (!f && !v) return bad(c, t->name, "the model has no such parameter");
     MergeItem m = f ? item_of_layer(c, f) : item_of(c, v, t->name);
     m.whole = t;
-    if (t->bytes / dtype_bytes(t->dtype) != merge_count(&m))
-        return bad(c, t->name, "of another size in the model");
+    if (!same_shape(&m, t)) return bad(c, t->name, "of another shape in the model");
     add(c, &m);
     return GRAPHC_OK;
 }

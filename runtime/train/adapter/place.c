@@ -85,14 +85,41 @@ static graphc_status check_matrix(const Placing *w, const Place *p) {
                      (long long)t->dim[rank], (long long)p->dim[rank]);
 }
 
+typedef struct ShapeText {
+    char text[128];
+} ShapeText;
+
+static ShapeText shape_text(uint32_t rank, const int64_t *dim) {
+    ShapeText s = {"["};
+    size_t n = 1;
+    for (uint32_t i = 0; i < rank && n < sizeof s.text - 32; i++)
+        n += (size_t)snprintf(s.text + n, sizeof s.text - n, "%s%lld", i ? ", " : "",
+                              (long long)dim[i]);
+    strcpy(s.text + n, "]");
+    return s;
+}
+
+/* A parameter of the model: as many elements in another shape would be others' elements. */
+static graphc_status check_shape(const Placing *w, const Place *p) {
+    const SafeTensor *t = p->from;
+    if (!t) return GRAPHC_OK;
+    bool same = t->rank == (uint32_t)p->whole.rank;
+    for (uint32_t i = 0; i < t->rank && same; i++) same = t->dim[i] == p->whole.shape[i];
+    if (same) return GRAPHC_OK;
+    return error_set(w->e, GRAPHC_INVALID, "%s is of the shape %s in the adapter, %s in the model",
+                     p->name, shape_text(t->rank, t->dim).text,
+                     shape_text((uint32_t)p->whole.rank, p->whole.shape).text);
+}
+
 static graphc_status check_place(const Placing *w, const Place *p) {
-    bool matrix = p->part && (p->part->part == PART_a || p->part->part == PART_b);
-    if (p->part && w->slot >= p->slots)
+    if (!p->part) return check_shape(w, p);
+    bool matrix = p->part->part == PART_a || p->part->part == PART_b;
+    if (w->slot >= p->slots)
         return error_set(w->e, GRAPHC_USAGE,
                          "the plan has places for %lld adapters, there is no %u",
                          (long long)p->slots, w->slot);
     if (matrix) return p->from ? check_matrix(w, p) : GRAPHC_OK;
-    if (!p->from && w->a && p->part && p->part->part == PART_magnitude)
+    if (!p->from && w->a && p->part->part == PART_magnitude)
         return error_set(w->e, GRAPHC_INVALID, "the plan has %s, the adapter does not", p->name);
     uint64_t n = p->from ? p->from->bytes / dtype_bytes(p->from->dtype) : p->elements;
     if (n == p->elements) return GRAPHC_OK;
