@@ -304,10 +304,18 @@ static Value again(Rewrite *r, Value v) {
     return f->copy[v];
 }
 
+static bool reads_idle(const Facts *f, const Node *n) {
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (f->idle[n->in[i]]) return true;
+    return false;
+}
+
+/* What a loop or branch of backward reads is ready, and has to stand where it stood; what it is
+ * itself made of may be idle. */
 static Value rewrite(Rewrite *r, Value v) {
     const Facts *f = r->facts;
     const Node *n = graph_node(r->from, v);
-    if (!f || f->forward[v] || f->ready[v]) return 0;
+    if (!f || f->forward[v] || (f->ready[v] && !reads_idle(f, n))) return 0;
     if (f->idle[v]) return 1; /* anything: who reads v asks in_backward */
     Value *in = operands_in_backward(r, n);
     build_late(r->to, true);

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from small import attention_model, byte_model, perceptron, tensors
+from small import attention_model, byte_model, perceptron, recurrent, tensors
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
 from tool import check, failed
@@ -189,6 +189,18 @@ def packed(tmp):
     check([l["tokens"] for l in one] == [l["tokens"] for l in each], "tokens of packed rows")
     for key in ("loss", "grad_norm"):
         close([l[key] for l in one], [l[key] for l in each], 1e-5, f"{key} of packed rows")
+
+
+def looped(tmp):
+    """What a loop of backward reads is the same, whatever of it is computed again."""
+    recurrent(f"{tmp}/r.onnx")
+    np.save(f"{tmp}/r.npy", rng.standard_normal((16, 6, 4)).astype(np.float32))
+    np.save(f"{tmp}/rt.npy", rng.integers(0, 3, 16))
+    kept, again = [[l["grad_norm"] for l in run(
+        "train", f"{tmp}/r.onnx", "--loss", "cross_entropy(y, t)", "--data", f"x={tmp}/r.npy", "--data", f"t={tmp}/rt.npy", "--batch", 4,
+        "--steps", 4, "--lr", "1e-2", "--checkpoint", how, "--target", "native", "-o", f"{tmp}/r {how}", "--json")]
+                   for how in ("none", "auto")]
+    close(again, kept, 1e-6, "gradients of a recurrent model")
 
 
 def text(tmp):
@@ -438,6 +450,7 @@ with tempfile.TemporaryDirectory() as tmp:
     text(tmp)
     refused(tmp, data)
     last_line(tmp, data)
+    looped(tmp)
     prolonged(tmp)
     if "--some" not in sys.argv:
         narrow(tmp, data)

@@ -31,6 +31,20 @@ def perceptron(path):
     return w
 
 
+def recurrent(path):
+    """An LSTM over any length, and a layer behind its last state."""
+    shape = {"W": (1, 20, 4), "R": (1, 20, 5), "B": (1, 40), "head.weight": (5, 3)}
+    w = {k: (rng.standard_normal(s) / 2).astype(np.float32) for k, s in shape.items()}
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+             helper.make_node("LSTM", ["t", "W", "R", "B"], ["", "last"], hidden_size=5, name="lstm"),
+             helper.make_node("Squeeze", ["last", "axes0"], ["h"]), helper.make_node("MatMul", ["h", "head.weight"], ["y"], name="/head/MatMul")]
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, ["batch", "length", 4])],
+                          [helper.make_tensor_value_info("y", 1, ["batch", 3])],
+                          [numpy_helper.from_array(v, k) for k, v in (w | {"axes0": np.array([0])}).items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return w
+
+
 def byte_model(path):
     """Logits of the next byte from this one alone."""
     w = {"embed.weight": rng.standard_normal((256, 24)) / 5, "head.weight": rng.standard_normal((24, 256)) / 5}
