@@ -135,6 +135,7 @@ static int is_made(const Dot *d) {
 static void set_made(Dot *d, bool made) {
     for (uint32_t i = 0; d->makes && i < d->t->nacc; i++)
         d->b[i].mode = made ? DOT_B_MADE : DOT_B_COPIED;
+    d->across = dot_may_go_across(d);
 }
 
 /* Of a panel's copy, if there is one in the run. */
@@ -178,10 +179,10 @@ static void reserve(Dot *d) {
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         if (d->b[i].mode == DOT_B_COPIED && is_made(d) != 1)
             d->b[i].copy = emit_scratch(e, copy_bytes(d));
-        dot_reserve_narrow(d, i);
         Expr held = dot_may_slice(d) ? expr_muli(p, d->block, DOT_ROWS) : expr_const(p, DOT_ROWS);
+        const uint32_t columns = dot_may_go_across(d) ? DOT_PANEL : d->width;
         if (!d->in_registers || dot_in_chunks(d))
-            d->tile[i] = emit_scratch(e, expr_muli(p, held, d->width * d->bytes));
+            d->tile[i] = emit_scratch(e, expr_muli(p, held, columns * d->bytes));
     }
 }
 
@@ -193,7 +194,8 @@ static LLVMValueRef divide(Emit *e, LLVMValueRef *x, LLVMValueRef by) {
 }
 
 /* The sub-panel at d->n0, in the form with or without columns to mask off. */
-static void tiles(Dot *d, uint32_t nv, bool masked) {
+static void tiles(Dot *d, uint32_t nv, bool masked, void *unused) {
+    (void)unused;
     if (d->amx.on)
         dot_amx_tiles(d, nv, masked);
     else if (d->t->wino)
@@ -202,53 +204,11 @@ static void tiles(Dot *d, uint32_t nv, bool masked) {
         dot_tiles(d, nv, masked);
 }
 
-static void sub_panel(Dot *d) {
-    Emit *e = d->e;
-    ExprPool *p = d->p;
-    int64_t n = 0, width = d->width;
-    bool fixed = expr_is_const(p, d->n.size, &n);
-    if (expr_divisor(p, d->n.size) % width == 0) {
-        tiles(d, d->nv, false);
-        return;
-    }
-    uint32_t rest = fixed ? (uint32_t)((n % width + d->lanes - 1) / d->lanes) : d->nv;
-    bool masked = !fixed || n % d->lanes != 0;
-    if (fixed && n < width) {
-        tiles(d, rest, masked);
-        return;
-    }
-    EmitIf full, last;
-    LLVMValueRef left = emit_expr(e, expr_sub(p, d->n.size, d->n0));
-    LLVMValueRef whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, emit_i64(e, width), "");
-    LLVMValueRef part = LLVMBuildNot(e->b, whole, "");
-    emit_if_begin(e, &full, whole);
-    tiles(d, d->nv, false);
-    emit_if_end(e, &full);
-    emit_if_begin(e, &last, part);
-    tiles(d, rest, masked);
-    emit_if_end(e, &last);
-}
-
 static void panel(Dot *d) {
-    Emit *e = d->e;
-    ExprPool *p = d->p;
-    d->n0 = expr_muli(p, d->panel, DOT_PANEL);
-    if (d->width >= DOT_PANEL) {
-        sub_panel(d);
-        return;
-    }
-    int64_t parts = DOT_PANEL / d->width;
-    EmitLoop l = {0};
-    LLVMValueRef left = emit_expr(e, expr_sub(p, d->n.size, d->n0));
-    left = LLVMBuildAdd(e->b, left, emit_i64(e, d->width - 1), "");
-    LLVMValueRef lim[2] = {LLVMBuildUDiv(e->b, left, emit_i64(e, d->width), ""),
-                           emit_i64(e, parts)};
-    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-    emit_loop_begin(e, &l, "part", emit_i64(e, 0), hi, emit_i64(e, 1), true);
-    Expr part = emit_below(d->e, "part", expr_const(p, parts), l.i);
-    d->n0 = expr_add(p, d->n0, expr_muli(p, part, d->width));
-    sub_panel(d);
-    emit_loop_end(e, &l);
+    if (d->across)
+        dot_tiles_across(d);
+    else
+        dot_sub_panels(d, tiles, NULL);
 }
 
 static void emit_when_new(Dot *d, LLVMValueRef key, LLVMValueRef last,

@@ -6,7 +6,8 @@
  *   row tiles    M cut into equal tiles of at most 8 rows; where M is not known into tiles of 8
  *                and what is left
  *   runs, k      the micro-kernel: rows x nv accumulators in registers
- * Where k is long, sums are walked in slices of it outside of the row tiles: see dot_kernel.c.
+ * Where k is long, sums are walked in slices of it outside of the row tiles, and of sub-panels that
+ * are narrower than a panel: see dot_kernel.c.
  *
  * The left operand is read through a table of pointers, one per row of the block and run. A run is
  * the longest stretch of contracted axes along which the operand moves by one stride: all of K in a
@@ -66,8 +67,7 @@ typedef struct DotB {
     KVal load;    /* direct: the kload */
     DType memory; /* direct: its element type, cast to the accumulator's when loaded */
     Expr step;
-    LLVMValueRef copy;   /* copied: the scratch panel */
-    LLVMValueRef narrow; /* direct, of panels: a sub-panel's columns alone, row by row; or NULL */
+    LLVMValueRef copy; /* copied: the scratch panel */
 } DotB;
 
 /* Of a contraction in blocks. */
@@ -123,7 +123,9 @@ typedef struct Dot {
     Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
     Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
     bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
-    LLVMValueRef tile[K_MAX_ACC]; /* [DOT_ROWS][width]; where sums are sliced all rows of a block */
+    bool across;       /* slices of k, outside of sub-panels, and those inside of row tiles */
+    /* [DOT_ROWS][width]; where sums are sliced all rows of a block, across whole panels wide */
+    LLVMValueRef tile[K_MAX_ACC];
 
     /* Winograd: tiles are of 2x2 outputs, and the micro-kernel runs once for each of the 16 planes
      * of the transformed operands. */
@@ -199,14 +201,11 @@ void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc);
 
 /* dot_right.c */
 void dot_analyse_b(Dot *d, uint32_t i);
-bool dot_costly_copy(Dot *d, uint32_t i);    /* its columns do not lie side by side */
-bool dot_always_direct(Dot *d, uint32_t i);  /* on every variant that shares the work items */
-void dot_gather_far(Dot *d, uint32_t i);     /* a direct one may be copied after all */
-bool dot_may_make(Dot *d, uint32_t i);       /* a copied one; needs blocks */
-void dot_copy_panel(Dot *d, uint32_t i);     /* needs `lanes` rows of slack behind the panel */
-void dot_reserve_narrow(Dot *d, uint32_t i); /* where that pays; needs blocks */
-/* The sub-panel's nv vectors of columns, from its first element on, to `narrow`. */
-void dot_copy_narrow(Dot *d, uint32_t i, LLVMValueRef from, uint32_t nv);
+bool dot_costly_copy(Dot *d, uint32_t i);   /* its columns do not lie side by side */
+bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
+void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after all */
+bool dot_may_make(Dot *d, uint32_t i);      /* a copied one; needs blocks */
+void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */
 
 typedef struct DotAhead {
     LLVMValueRef at;   /* what is asked for next; NULL: nothing is */
@@ -241,11 +240,19 @@ bool dot_in_chunks(const Dot *d);      /* sums are made of chunks, which meet in
 int64_t dot_right_bytes(const Dot *d); /* of an element of the right operand, as panels hold it */
 bool dot_is_deep(const Dot *d);        /* k is so long that two panels leave the cache no room */
 bool dot_may_slice(const Dot *d);      /* ... and are walked chunk by chunk where nothing is made */
+bool dot_may_go_across(const Dot *d);  /* ... all sub-panels of a panel, which are narrower */
+
+/* dot_panel.c */
+/* nv vectors of columns from column d->n0 on; those from N on are masked off if `masked`. */
+typedef void DotColumns(Dot *d, uint32_t nv, bool masked, void *ctx);
+/* The current panel's sub-panels, one after the other: d->n0 is set. */
+void dot_sub_panels(Dot *d, DotColumns *at, void *ctx);
 
 /* dot_tiles.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
  * off if `masked`. */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
+void dot_tiles_across(Dot *d); /* ... against the current panel, slice by slice */
 void dot_store_all(Dot *d);
 /* First element of right operand i's sub-panel: row 0, column n0. */
 LLVMValueRef dot_panel_start(Dot *d, uint32_t i);

@@ -221,45 +221,6 @@ void dot_copy_panel(Dot *d, uint32_t i) {
         copy_rows(d, &c);
 }
 
-/* --- Narrow sub-panels --------------------------------------------------------------------
- *
- * Where a sub-panel is narrower than a panel its rows lie apart, in lines that it shares with its
- * neighbours: half as much again comes from the second cache as is used, at a stride. Many tiles
- * are worth a copy of its columns alone (AVX2 code on a Zen 4: 103 -> 111 GFLOP/s of a core), eight
- * are not (1.09 of bert_base's time with 64 tokens). */
-
-enum { NARROW_TILES = 12 };
-
-void dot_reserve_narrow(Dot *d, uint32_t i) {
-    DotB *b = &d->b[i];
-    if (d->width >= DOT_PANEL || b->mode != DOT_B_DIRECT || d->t->pack != DOT_PANEL) return;
-    if (d->pairs || d->quads || d->scaled.size || expr_hint(d->p, d->block) < NARROW_TILES) return;
-    const int64_t bytes = d->width * (int64_t)dtype_bytes(b->memory);
-    b->narrow = emit_scratch(d->e, expr_muli(d->p, d->kk.size, bytes));
-    b->step = expr_const(d->p, d->width);
-}
-
-void dot_copy_narrow(Dot *d, uint32_t i, LLVMValueRef from, uint32_t nv) {
-    Emit *e = d->e;
-    const DotB *b = &d->b[i];
-    const uint32_t bytes = (uint32_t)dtype_bytes(b->memory);
-    LLVMTypeRef mem = emit_mem_type(e, b->memory);
-    EmitLoop l = emit_loop(e, 2);
-    l.init[0] = from;
-    l.init[1] = b->narrow;
-    emit_loop_begin(e, &l, "narrow", emit_i64(e, 0), emit_expr(e, d->kk.size), emit_i64(e, 1),
-                    false);
-    for (uint32_t j = 0; j < nv; j++) {
-        LLVMValueRef at = emit_i64(e, j * d->lanes);
-        LLVMValueRef v =
-            emit_load(e, emit_vec(mem, d->lanes), emit_gep(e, mem, l.phi[0], at), bytes);
-        emit_store_ptr(e, v, emit_gep(e, mem, l.phi[1], at), bytes);
-    }
-    l.next[0] = emit_gep(e, mem, l.phi[0], emit_i64(e, DOT_PANEL));
-    l.next[1] = emit_gep(e, mem, l.phi[1], emit_i64(e, d->width));
-    emit_loop_end(e, &l);
-}
-
 /* --- What comes next ----------------------------------------------------------------------
  *
  * Panels of weights come at memory's pace: the first tile of rows would wait for all of its panel,
@@ -366,8 +327,7 @@ DotAhead dot_ahead(Dot *d, uint32_t i, const DotWalk *w) {
     share = named(emit_gep(e, e->i8, w->start, share), "panel");
     LLVMValueRef other = left ? left : w->start, by = left ? of_left : emit_i64(e, 0);
     return (DotAhead){LLVMBuildSelect(e->b, asks, share, other, ""),
-                      LLVMBuildSelect(e->b, asks, pace, by, ""), lines,
-                      asks_near(d, w->rows) && !d->b[i].narrow};
+                      LLVMBuildSelect(e->b, asks, pace, by, ""), lines, asks_near(d, w->rows)};
 }
 
 static void prefetch(Emit *e, LLVMValueRef at, uint32_t level) {

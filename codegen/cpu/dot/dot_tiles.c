@@ -29,8 +29,7 @@ typedef struct Tile {
     LLVMValueRef row;   /* counted from the block's first */
     LLVMValueRef rows;
     Expr base;
-    LLVMValueRef b[K_MAX_ACC];     /* the right operands' sub-panels ... */
-    LLVMValueRef panel[K_MAX_ACC]; /* ... and where they lie in their panels */
+    LLVMValueRef b[K_MAX_ACC]; /* the right operands' sub-panels */
     DotTurn turn;
     DotAhead ahead[K_MAX_ACC];
     const Slice *slice; /* whose products are added up; or */
@@ -106,8 +105,14 @@ static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
     at_vectors(d, t, m, store_vector);
 }
 
+/* Columns of the panel in front of d->n0. */
+static LLVMValueRef into_panel(Dot *d) {
+    return emit_expr(d->e, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)));
+}
+
 static LLVMValueRef tile_place(Dot *d, uint32_t acc, LLVMValueRef row, uint32_t j) {
-    LLVMValueRef at = LLVMBuildMul(d->e->b, row, emit_i64(d->e, d->width), "");
+    LLVMValueRef at = LLVMBuildMul(d->e->b, row, emit_i64(d->e, dot_sums_width(d)), "");
+    if (d->across) at = LLVMBuildAdd(d->e->b, at, into_panel(d), "");
     at = LLVMBuildAdd(d->e->b, at, emit_i64(d->e, (int64_t)(j * d->lanes)), "");
     return emit_gep(d->e, d->elem, d->wino.to ? d->wino.to : d->tile[acc], at);
 }
@@ -254,7 +259,7 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
     t->base = emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
     for (uint32_t i = 0; i < d->t->nacc; i++) {
-        LLVMValueRef from = t->panel[i];
+        LLVMValueRef from = t->b[i];
         if (t->slice) from = dot_b_row(d, &d->b[i], from, dot_slice_row(d, t->slice));
         const Expr rows = t->slice ? dot_slice_rows(d, t->slice) : d->kk.size;
         const DotWalk w = {from, rows, t->turn, i || t->slice ? NULL : next_left(d, t)};
@@ -311,8 +316,8 @@ static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     emit_loop_end(e, &l);
 }
 
-/* Of a tile: a panel is walked part by part, and in each all tiles of the span; a slice, which is
- * all columns wide, by the tiles of the block. */
+/* Of a tile: a panel is walked part by part, and in each all tiles of the span; a slice by the
+ * tiles of the block, each all columns wide, part by part. */
 static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
     Emit *e = d->e;
     const int64_t parts = DOT_PANEL / d->width;
@@ -323,20 +328,45 @@ static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
     if (parts == 1) return (DotTurn){here, tiles};
     Expr column = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
     LLVMValueRef part = emit_expr(e, expr_div(d->p, column, expr_const(d->p, d->width)));
-    return (DotTurn){LLVMBuildAdd(e->b, LLVMBuildMul(e->b, part, tiles, ""), here, ""),
+    LLVMValueRef at = sliced ? LLVMBuildMul(e->b, here, emit_i64(e, parts), "")
+                             : LLVMBuildMul(e->b, part, tiles, "");
+    return (DotTurn){LLVMBuildAdd(e->b, at, sliced ? part : here, ""),
                      LLVMBuildMul(e->b, tiles, emit_i64(e, parts), "")};
+}
+
+static void set_columns(Dot *d, Tile *t, uint32_t nv, bool masked) {
+    t->nv = nv;
+    dot_column_masks(d, nv, masked, t->mask);
+    for (uint32_t i = 0; i < d->t->nacc; i++) t->b[i] = dot_panel_start(d, i);
+}
+
+/* A tile's rows, from one counted from the block's first on. */
+typedef struct TileRows {
+    Tile *t;
+    LLVMValueRef tile, row, rows;
+} TileRows;
+
+static void tile_of_columns(Dot *d, uint32_t nv, bool masked, void *ctx) {
+    const TileRows *r = ctx;
+    set_columns(d, r->t, nv, masked);
+    r->t->turn = turn_of(d, r->t, r->tile);
+    tile(d, r->t, r->row, r->rows);
 }
 
 static void all_tiles(Dot *d, Tile *t) {
     Emit *e = d->e;
     EmitLoop l = {0};
     emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
-    t->turn = turn_of(d, t, l.i);
+    if (!d->across) t->turn = turn_of(d, t, l.i);
     LLVMValueRef row = dot_first_row(d, l.i);
     LLVMValueRef end = dot_end_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
     LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");
     row = LLVMBuildSub(e->b, row, d->row0, "");
-    tile(d, t, row, rows);
+    TileRows of = {t, l.i, row, rows};
+    if (d->across)
+        dot_sub_panels(d, tile_of_columns, &of);
+    else
+        tile(d, t, row, rows);
     emit_loop_end(e, &l);
 }
 
@@ -365,16 +395,16 @@ static void in_slices(Dot *d, Tile *t) {
 }
 
 void dot_tiles(Dot *d, uint32_t nv, bool masked) {
-    Tile t = {.nv = nv};
-    dot_column_masks(d, nv, masked, t.mask);
-    for (uint32_t i = 0; i < d->t->nacc; i++) {
-        t.b[i] = t.panel[i] = dot_panel_start(d, i);
-        if (!d->b[i].narrow) continue;
-        dot_copy_narrow(d, i, t.panel[i], nv);
-        t.b[i] = d->b[i].narrow;
-    }
+    Tile t = {0};
+    set_columns(d, &t, nv, masked);
     if (dot_may_slice(d) && d->b[0].mode != DOT_B_MADE)
         in_slices(d, &t);
     else
         all_tiles(d, &t);
+}
+
+void dot_tiles_across(Dot *d) {
+    Tile t = {.nv = DOT_PANEL / d->lanes};
+    d->n0 = expr_muli(d->p, d->panel, DOT_PANEL);
+    in_slices(d, &t);
 }

@@ -152,7 +152,7 @@ typedef struct Gemm {
     int epilogue; /* 0 none, 1 bias, 2 bias and residual, 3 tanh, 4 product of two accumulators */
 } Gemm;
 
-/* The last two have so many tiles in a block that AVX2 code copies a sub-panel's columns. */
+/* The last have sums of several chunks: AVX2 code walks them slice by slice, across sub-panels. */
 static const Gemm gemms[] = {
     {64, 96, 64, PACKED, "f32", "f32", 0},  {13, 100, 37, PACKED, "f32", "f32", 1},
     {1, 200, 50, PACKED, "f32", "f32", 2},  {7, 48, 10, ROWS, "f32", "f32", 3},
@@ -170,7 +170,10 @@ static const Gemm gemms[] = {
     {64, 96, 64, PAIRS, "bf16", "f32", 0},  {19, 70, 333, PAIRS, "bf16", "f32", 4},
     {0, 100, 96, PAIRS, "bf16", "f32", 2},  {0, 49, 0, PAIRS, "bf16", "f32", 0},
     {33, 48, 1, PAIRS, "bf16", "f32", 3},   {600, 50, 20, PAIRS, "bf16", "f32", 1},
-    {185, 577, 9, PACKED, "f32", "f32", 1}, {185, 577, 9, PACKED, "bf16", "f32", 4},
+    {185, 9, 577, PACKED, "f32", "f32", 1}, {185, 49, 577, PACKED, "bf16", "f32", 4},
+    {21, 37, 300, PACKED, "f32", "f32", 2}, {0, 100, 300, PACKED, "f32", "f32", 4},
+    {20, 61, 300, PACKED, "f64", "f64", 3}, {13, 70, 300, COLUMNS, "f32", "f32", 1},
+    {0, 96, 0, ROWS, "f32", "f32", 2},
 };
 
 static void gemm_text(Env *e, const Gemm *g) {
@@ -377,7 +380,8 @@ typedef struct Conv {
 static const Conv convs[] = {{14, 16, 50, 3, 1, 1, false}, {9, 5, 20, 3, 2, 1, false},
                              {12, 3, 64, 7, 2, 3, false},  {10, 20, 30, 1, 2, 0, false},
                              {10, 20, 30, 1, 1, 0, false}, {9, 8, 20, 3, 1, 0, false},
-                             {12, 3, 64, 7, 2, 3, true},   {16, 4, 40, 4, 4, 0, true}};
+                             {12, 3, 64, 7, 2, 3, true},   {16, 4, 40, 4, 4, 0, true},
+                             {9, 200, 61, 3, 1, 1, false}, {9, 70, 20, 3, 2, 0, false}};
 
 static void conv_text(Env *e, const Conv *c) {
     int out = (c->size + 2 * c->pad - c->taps) / c->stride + 1, k = c->taps * c->taps * c->c;
