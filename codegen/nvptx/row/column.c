@@ -5,9 +5,10 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    THREADS = 512,  /* or half of that, where ... */
-    SHARED = 40960, /* ... their sums take more bytes than these */
-    MOST_WIDE = 32, /* vectors side by side, and the least */
+    THREADS = 512,          /* or half of that, where ... */
+    SHARED = 40960,         /* ... their sums take more bytes than these */
+    MOST_SHARED = 48 << 10, /* bytes that a kernel may declare */
+    MOST_WIDE = 32,         /* vectors side by side, and the least */
     LEAST_WIDE = 4,
     UNROLL =
         8, /* rows asked for together; of shifted vectors, of which fewer threads have any, ... */
@@ -141,11 +142,17 @@ static void choose_parts(Column *c) {
     }
 }
 
-/* False: even few threads have more sums than shared memory holds. */
-static bool choose_threads(Column *c) {
+/* Of a column's sums. */
+static uint32_t sum_bytes(const Column *c) {
     uint32_t bytes = 0;
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
-        bytes += (uint32_t)dtype_bytes(gpu_fold_type(c->g, c->folds->folds[f])) * c->lanes;
+        bytes += (uint32_t)dtype_bytes(gpu_fold_type(c->g, c->folds->folds[f]));
+    return bytes;
+}
+
+/* False: even few threads have more sums than shared memory holds. */
+static bool choose_threads(Column *c) {
+    const uint32_t bytes = sum_bytes(c) * c->lanes;
     c->threads = bytes * THREADS <= SHARED ? THREADS : THREADS / 2;
     return bytes * c->threads <= SHARED;
 }
@@ -163,6 +170,13 @@ static uint32_t words_of_row(const Column *c) {
     return (bytes + 3) / 4;
 }
 
+/* Half as wide, a block has twice as many rows: those of shifted vectors have room for one each in
+ * front of their columns, and shared memory holds all of it. */
+static bool can_narrow(const Column *c) {
+    const uint32_t room = c->classes ? c->lanes : 0, rows = 2 * c->rows;
+    return c->wide > LEAST_WIDE && sum_bytes(c) * (room + columns(c) / 2) * rows < MOST_SHARED;
+}
+
 /* Few columns leave room for more rows; of few rows, narrow groups keep all multiprocessors busy */
 static void choose_sizes(Column *c) {
     int64_t n;
@@ -172,10 +186,10 @@ static void choose_sizes(Column *c) {
         set_wide(c, MOST_WIDE);
     }
     if (expr_is_const(c->g->e->exprs, vectors(c), &n))
-        while (c->wide > LEAST_WIDE && n <= c->wide / 2) set_wide(c, c->wide / 2);
+        while (can_narrow(c) && n <= c->wide / 2) set_wide(c, c->wide / 2);
     choose_parts(c);
     const int64_t few = (int64_t)c->g->m->processors * 3 / 4;
-    while (c->wide > LEAST_WIDE && count_groups(c) * c->parts < few) {
+    while (can_narrow(c) && count_groups(c) * c->parts < few) {
         set_wide(c, c->wide / 2);
         choose_parts(c);
     }
