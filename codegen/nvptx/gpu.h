@@ -7,6 +7,8 @@
 #include "codegen/compile.h"
 #include "codegen/rows/passes.h"
 
+enum { GPU_WARP = 32 }; /* threads */
+
 /* When a kernel waits for the one in front, which it may run beside (programmatic dependent
  * launch): before all else; where its structure has prepared what no other kernel sees (gpu_wait),
  * having read nothing; where its structure says so; or the structure sees to all of it. */

@@ -3,7 +3,6 @@
  * Every thread then knows every fold. */
 #include "codegen/nvptx/gpu.h"
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/ptx.h"
 
 uint32_t gpu_fold_width(const Gpu *g, KVal v) {
     return g->k->ops[v].fold >= FOLD_argmax ? 2 : 1;
@@ -162,7 +161,7 @@ static LLVMValueRef slots_for(const Team *t, uint32_t i, LLVMTypeRef type) {
     if (!t->room) return gpu_shared(t->g, type, n);
     GC_ASSERT(type == e->f32 && t->turn);
     HV at = hop_addi(e, t->room, (int64_t)i * n * 4);
-    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return hop_pointer(e, at);
 }
 
 /* All folds of a pass meet at one barrier. */

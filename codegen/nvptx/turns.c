@@ -6,7 +6,6 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    WARP = 32,
     BLOCK = 64,      /* threads: few of them spread over more multiprocessors */
     BUSY = 128,      /* threads of a multiprocessor before they take vectors */
     TOGETHER = 16,   /* turns whose loads are on their way at once, of so many ... */
@@ -274,7 +273,7 @@ static bool choose_row(Turns *t) {
     while (g->e->lanes > 1 && elements / g->e->lanes < (int64_t)g->m->processors * BUSY)
         g->e->lanes /= 2;
     n /= g->e->lanes;
-    while (r->team.size < WARP && r->team.size < n) r->team.size *= 2;
+    while (r->team.size < GPU_WARP && r->team.size < n) r->team.size *= 2;
     r->pieces = (uint32_t)((n + r->team.size - 1) / r->team.size);
     return r->pieces <= ROW_MAX_PIECES;
 }

@@ -9,7 +9,6 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    WARP = 32,
     THREADS = 256,
     MOST_WARPS = 16,   /* of a team */
     MOST_PIECES = 8,   /* vectors of a thread in one column ... */
@@ -104,7 +103,7 @@ static bool folds_row(const Gpu *g) {
 }
 
 static uint32_t threads_of(const Vector *x) {
-    return x->teams * x->warps * WARP;
+    return x->teams * x->warps * GPU_WARP;
 }
 
 /* What is kept of A: a 16-bit value before it is widened. */
@@ -133,8 +132,8 @@ static bool plan_stage(Vector *x) {
 static void take_team(Vector *x, uint32_t warps, uint32_t cols) {
     x->warps = warps;
     x->cols = cols;
-    x->pieces = (uint32_t)(x->vectors + warps * WARP - 1) / (warps * WARP);
-    x->teams = warps * WARP < THREADS ? THREADS / (warps * WARP) : 1;
+    x->pieces = (uint32_t)(x->vectors + warps * GPU_WARP - 1) / (warps * GPU_WARP);
+    x->teams = warps * GPU_WARP < THREADS ? THREADS / (warps * GPU_WARP) : 1;
 }
 
 /* What was tuned or is to be tried: more warps for a column, other numbers of columns. */
@@ -145,7 +144,8 @@ static void choose_team(Vector *x) {
     uint32_t n = 1;
     int64_t columns;
     if (!gpu_has_ways(g) || g->j->shrink || !expr_is_const(x->e->exprs, x->n, &columns)) return;
-    for (uint32_t warps = x->warps; warps <= MOST_WARPS && warps * WARP <= x->vectors; warps *= 2)
+    for (uint32_t warps = x->warps; warps <= MOST_WARPS && warps * GPU_WARP <= x->vectors;
+         warps *= 2)
         for (uint32_t cols = 1; cols <= MOST_COLS && n < MOST_WAYS; cols *= 2) {
             way[n] = *x;
             take_team(&way[n], warps, cols);
@@ -166,9 +166,10 @@ static bool plan(Vector *x) {
     x->row = (RowPlan){.team.g = g, .lane = 31 - __builtin_clz(x->d->k)};
     x->e->lanes = gpu_lanes(g, (uint32_t)x->row.lane, NULL);
     bool known = expr_is_const(x->e->exprs, row_vectors(&x->row, x->d->k), &x->vectors);
-    if (x->e->lanes == 1 || !known || x->vectors > MOST_WARPS * WARP * MOST_PIECES) return false;
+    if (x->e->lanes == 1 || !known || x->vectors > MOST_WARPS * GPU_WARP * MOST_PIECES)
+        return false;
     uint32_t least = 1, cols = MOST_COLS;
-    while (x->vectors > (int64_t)least * WARP * MOST_PIECES) least *= 2;
+    while (x->vectors > (int64_t)least * GPU_WARP * MOST_PIECES) least *= 2;
     take_team(x, least, cols);
     x->n = gpu_points(x->e, g->k, x->d->n);
     int64_t warps = gpu_hint(x->e, x->n) * x->warps, busy = (int64_t)g->m->processors * BUSY_WARPS;
@@ -208,7 +209,8 @@ static void place(Vector *x) {
         col[c] = emit_position(e, "column", x->n,
                                gpu_smaller(e, gpu_add(e, x->first, emit_i64(e, c)), last));
     for (uint32_t u = 0; u < x->pieces; u++) {
-        EmitScope *piece = place_piece(x, u, x->warps * WARP, x->rank, &x->live[u], &x->where[u]);
+        EmitScope *piece =
+            place_piece(x, u, x->warps * GPU_WARP, x->rank, &x->live[u], &x->where[u]);
         (void)emit_switch(e, piece);
         for (uint32_t c = 0; c < x->cols; c++) {
             x->at[u][c] = emit_push(e);
@@ -344,7 +346,7 @@ static void join_lanes(Vector *x) {
         for (uint32_t c = 0; c < x->cols; c++) {
             DType t = acc_type(x, s);
             LLVMValueRef sum = emit_fold_lanes(e, FOLD_sum, t, x->acc[s][c]);
-            for (uint32_t off = WARP / 2; off; off /= 2)
+            for (uint32_t off = GPU_WARP / 2; off; off /= 2)
                 sum = emit_fold_join(e, FOLD_sum, t, sum, gpu_shuffle(e, sum, off));
             x->acc[s][c] = sum;
         }
@@ -367,7 +369,7 @@ static void join_warps(Vector *x, LLVMValueRef *out) {
     Emit *e = x->e;
     EmitIf lead;
     LLVMValueRef slots[K_MAX_ACC], warp = LLVMBuildLShr(e->b, x->rank, emit_i64(e, 5), "");
-    LLVMValueRef lane = LLVMBuildAnd(e->b, x->rank, emit_i64(e, WARP - 1), "");
+    LLVMValueRef lane = LLVMBuildAnd(e->b, x->rank, emit_i64(e, GPU_WARP - 1), "");
     LLVMValueRef base = gpu_muli(e, x->team, (int64_t)x->cols * x->warps);
     for (uint32_t s = 0; s < x->d->nacc; s++)
         slots[s] = gpu_shared(x->g, LLVMTypeOf(x->acc[s][0]), x->teams * x->cols * x->warps);
@@ -415,8 +417,8 @@ static void launch(Vector *x) {
     if (!g->j->min_blocks) g->j->min_blocks = LEAST_BLOCKS * THREADS / threads;
     g->order = GPU_WAITS_LATER;
     gpu_launch(g, threads, expr_ceildiv(p, x->n, expr_const(p, x->cols * x->teams)), 0, 0);
-    x->team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(x->warps * WARP)), "");
-    x->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, x->warps * WARP - 1), "");
+    x->team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(x->warps * GPU_WARP)), "");
+    x->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, x->warps * GPU_WARP - 1), "");
     x->first = gpu_muli(e, gpu_add(e, gpu_muli(e, g->block[0], x->teams), x->team), x->cols);
     x->row.team = (Team){.g = g, .size = threads, .rank = g->tid};
     gpu_decode(e, g->k, x->d->m, expr_const(p, 0));

@@ -26,8 +26,7 @@ enum {
     STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
     KEPT_PIECES = 4,    /* vectors of a thread whose sums, two a column, leave few registers */
     FEW_SHARERS = 2,    /* blocks of a row, if they share one; of a long one more */
-    WARP = 32,
-    RESERVED = 4096, /* of shared memory: of the system, and where teams meet */
+    RESERVED = 4096,    /* of shared memory: of the system, and where teams meet */
 };
 
 /* --- Shape ------------------------------------------------------------------------------------ */
@@ -299,7 +298,7 @@ static uint32_t fixed_bytes(const Band *b, uint32_t vectors) {
  * room for beside the rest; if that is of single rows, no more than others have. */
 static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t bytes) {
     if (!b->dealt) return f->stages;
-    const uint32_t warps = t / WARP;
+    const uint32_t warps = t / GPU_WARP;
     const uint32_t folds = 4 * BAND_PLACES * b->nfolds * b->mates * warps * b->cluster;
     const uint32_t moved = 4 * (f->pieces * warps + 1) * b->nsums * b->lists.by;
     const uint32_t beside = RESERVED + fixed_bytes(b, f->pieces * t) + folds + moved;
@@ -314,8 +313,8 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
     const uint32_t t = fetched_team(n, f->pieces), unit = t < 32 ? 32 : t;
     /* Vectors for eight that threads have room for. */
-    const int64_t least = b->behind && t <= WARP ? 6 : 7;
-    if (f->late && (b->behind || t <= WARP)) return false;
+    const int64_t least = b->behind && t <= GPU_WARP ? 6 : 7;
+    if (f->late && (b->behind || t <= GPU_WARP)) return false;
     if (n < f->least || n > f->most || t > f->threads || n * 8 < t * f->pieces * least)
         return false;
     const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
@@ -412,7 +411,7 @@ static void choose_soon(Band *b) {
 
 /* Of a block: those that compute, and the warp that asks for rows. */
 static uint32_t threads_of(const Band *b) {
-    return b->threads + (b->fetched ? WARP : 0);
+    return b->threads + (b->fetched ? GPU_WARP : 0);
 }
 
 /* Of so many bytes each. */

@@ -2,7 +2,6 @@
  * one (lists.c). What lies beside the row there is read as zero: whoever has such a vector writes
  * zeros over it where it came, before anyone reads. Of the row's own elements in such vectors each
  * is stored for itself. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
 /* Elements: columns that may lie beside a row, as it starts in the first vector and moves by one at
@@ -48,7 +47,7 @@ static void clear(const Band *b, KVal v, HV at, LLVMValueRef lane) {
     Emit *e = b->r.team.g->e;
     const DType type = e->k->params[e->k->ops[v].buf].dtype;
     LLVMTypeRef elem = emit_mem_type(e, type);
-    at = LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    at = hop_pointer(e, at);
     for (uint32_t i = 0; i < e->lanes; i++) {
         EmitIf beside;
         LLVMValueRef is = LLVMBuildExtractElement(e->b, lane, emit_i(e, e->i32, i), "");

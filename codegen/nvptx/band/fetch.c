@@ -1,5 +1,4 @@
 /* Which row a turn is, what all rows have alike, and rows on their way into shared memory. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 #include <stdio.h>
 
@@ -121,12 +120,11 @@ static void request_own(Band *b, LLVMValueRef at) {
 static LLVMValueRef take_vector(Band *b, KVal v, HV from, uint32_t slot) {
     Emit *e = b->r.team.g->e;
     LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[v].buf].dtype);
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     uint32_t n = band_pieces(b, v), lanes = e->lanes / n;
     LLVMValueRef x[2], order[16];
     for (uint32_t c = 0; c < n; c++) {
         HV p = hop_addi(e, from, slot_bytes(b, slot + c));
-        p = LLVMBuildIntToPtr(e->b, p, shared, "");
+        p = hop_pointer(e, p);
         x[c] = emit_load(e, emit_vec(elem, lanes), p, BAND_PIECE);
     }
     if (n == 1) return x[0];
@@ -200,7 +198,6 @@ static void take_row(Band *b, Held *h, LLVMValueRef at) {
     int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
     for (uint32_t i = 0; i < b->nown; i++) {
         LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
-        LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
         uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
         for (uint32_t u = 0; u < b->r.pieces; u++) {
             int64_t first = (int64_t)u * b->r.team.size;
@@ -209,7 +206,7 @@ static void take_row(Band *b, Held *h, LLVMValueRef at) {
             if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
             HV p = hop_add(e, from, hop_muli(e, v, bytes));
             EmitScope *outer = emit_switch(e, h->scope[u]);
-            p = LLVMBuildIntToPtr(e->b, p, shared, "");
+            p = hop_pointer(e, p);
             emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, BAND_PIECE));
             (void)emit_switch(e, outer);
         }

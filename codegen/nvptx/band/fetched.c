@@ -2,7 +2,6 @@
  * warps whose folds are joined in shared memory, or across a pair of blocks, are finished a turn
  * later: threads fold the next row while parts of this one are on their way, and no thread waits
  * for all others. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
 /* --- Rows that are finished a turn later ------------------------------------------------------ */
@@ -11,7 +10,7 @@
  * barrier. A warp that leaves its part of turn t + 4 has finished turn t + 2, of which it needed
  * all parts, and whoever left one of these had finished turn t: nobody reads what lies there. Parts
  * of two blocks that share a row go to both. */
-enum { PLACES = BAND_PLACES, WARP = 32 };
+enum { PLACES = BAND_PLACES };
 
 static uint32_t parts_of(const Band *b) {
     return b->r.team.size / 32 * b->cluster;
@@ -64,7 +63,7 @@ static void init_late(BandTurns *t) {
 /* Where blocks share a row, lanes of part number `own` of a warp hold sum number `own` of n: parts
  * are halved with the sums, so that few lanes hold what others hold, too. */
 static uint32_t lanes_of(uint32_t n) {
-    return WARP / n;
+    return GPU_WARP / n;
 }
 
 /* All of a row are sums, and 1, 2, 4 or 8 of them. */
@@ -83,7 +82,7 @@ static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 /* Of a lane's n sums: the warp's, where may_spread. */
 static LLVMValueRef spread(Emit *e, HV lane, LLVMValueRef *v, uint32_t n) {
-    uint32_t off = WARP / 2;
+    uint32_t off = GPU_WARP / 2;
     for (; n > 1; n /= 2, off /= 2) {
         LLVMValueRef upper = LLVMBuildNot(e->b, hop_is(e, hop_andi(e, lane, off), 0), "");
         for (uint32_t i = 0; i < n / 2; i++) {
@@ -98,7 +97,7 @@ static LLVMValueRef spread(Emit *e, HV lane, LLVMValueRef *v, uint32_t n) {
 
 static HV lane_of(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
-    return hop_andi(e, LLVMBuildTrunc(e->b, t->b->r.team.rank, e->i32, ""), WARP - 1);
+    return hop_andi(e, LLVMBuildTrunc(e->b, t->b->r.team.rank, e->i32, ""), GPU_WARP - 1);
 }
 
 /* To all blocks of the cluster; the turn's barrier knows how much comes. */
@@ -132,7 +131,6 @@ static void leave_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
     EmitIf one;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     if (b->cluster > 1) {
         send_parts(t, p, v, n);
         return;
@@ -141,7 +139,7 @@ static void leave_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint
     emit_if_begin(e, &one, hop_is(e, hop_andi(e, rank, 31), 0));
     for (uint32_t f = 0; f < n; f++) {
         HV to = hop_add(e, late_parts(t, f), hop_muli(e, warp, 4));
-        LLVMSetVolatile(LLVMBuildStore(e->b, v[f], LLVMBuildIntToPtr(e->b, to, shared, "")), true);
+        LLVMSetVolatile(LLVMBuildStore(e->b, v[f], hop_pointer(e, to)), true);
     }
     hop_barrier_arrive(e, late_bar(t), LLVMConstInt(e->i1, 1, false));
     emit_if_end(e, &one);
@@ -150,11 +148,10 @@ static void leave_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint
 /* Number `own` of the n parts at `first`; where there are no so many, what changes nothing. */
 static LLVMValueRef part_at(const BandTurns *t, HV first, HV own, bool some, LLVMValueRef none) {
     Emit *e = t->b->r.team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     LLVMValueRef has = LLVMBuildICmp(e->b, LLVMIntULT, own, hop_i(e, parts_of(t->b)), "");
     if (some) own = LLVMBuildSelect(e->b, has, own, hop_i(e, 0), "");
     HV at = hop_add(e, first, hop_muli(e, own, 4));
-    LLVMValueRef x = emit_load(e, e->f32, LLVMBuildIntToPtr(e->b, at, shared, ""), sizeof(float));
+    LLVMValueRef x = emit_load(e, e->f32, hop_pointer(e, at), sizeof(float));
     LLVMSetVolatile(x, true);
     return some ? emit_select(e, has, x, none) : x;
 }
@@ -172,7 +169,7 @@ static void take_spread(const BandTurns *t, LLVMValueRef *v, uint32_t n) {
         all = all ? add(e, all, x) : x;
     }
     for (uint32_t off = lanes / 2; off; off /= 2) all = add(e, all, gpu_shuffle(e, all, off));
-    for (uint32_t f = 0; f < n; f++) v[f] = gpu_shuffle_from(e, all, hop_i(e, f * lanes), WARP);
+    for (uint32_t f = 0; f < n; f++) v[f] = gpu_shuffle_from(e, all, hop_i(e, f * lanes), GPU_WARP);
 }
 
 /* Where there are more parts than a warp has lanes, each lane takes every 32nd, and lanes join
@@ -187,8 +184,8 @@ static void take_many(const BandTurns *t, const Pass *p, uint32_t row, LLVMValue
         const KFold fold = (KFold)e->k->ops[p->folds[f]].fold;
         LLVMValueRef none = emit_fold_identity(e, fold, DT_f32, 1);
         HV first = late_parts(t, row * p->nfolds + f);
-        for (uint32_t i = 0; i < n; i += WARP) {
-            LLVMValueRef x = part_at(t, first, hop_addi(e, lane, i), i + WARP > n, none);
+        for (uint32_t i = 0; i < n; i += GPU_WARP) {
+            LLVMValueRef x = part_at(t, first, hop_addi(e, lane, i), i + GPU_WARP > n, none);
             v[f] = i ? rows_join(g->rows, p->folds[f])(e, fold, DT_f32, v[f], x) : x;
         }
     }
@@ -199,15 +196,13 @@ static void take_few(const BandTurns *t, const Pass *p, uint32_t row, LLVMValueR
     const Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     const uint32_t n = parts_of(b), per = n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
     for (uint32_t f = 0; f < p->nfolds; f++) {
         const KVal fold = p->folds[f];
         LLVMValueRef all = NULL;
         for (uint32_t i = 0; i < n; i += per) {
             HV at = hop_addi(e, late_parts(t, row * p->nfolds + f), 4 * (int64_t)i);
-            LLVMValueRef w = emit_load(e, emit_vec(e->f32, per),
-                                       LLVMBuildIntToPtr(e->b, at, shared, ""), 4 * per);
+            LLVMValueRef w = emit_load(e, emit_vec(e->f32, per), hop_pointer(e, at), 4 * per);
             LLVMSetVolatile(w, true);
             for (uint32_t c = 0; c < per; c++) {
                 LLVMValueRef x =
@@ -230,7 +225,7 @@ static void take_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v) {
         return;
     }
     for (uint32_t r = 0; r < b->mates; r++, v += p->nfolds) {
-        if (parts_of(b) > WARP)
+        if (parts_of(b) > GPU_WARP)
             take_many(t, p, r, v);
         else
             take_few(t, p, r, v);

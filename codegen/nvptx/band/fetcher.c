@@ -6,8 +6,6 @@
  * that a team has not left yet. */
 #include "codegen/nvptx/band/band.h"
 
-enum { WARP = 32 };
-
 /* --- Rows of teams at their own pace -----------------------------------------------------------
  */
 
@@ -142,8 +140,8 @@ void band_fetcher_init(const BandTurns *t) {
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
     for (uint32_t i = 0; i < b->stages; i++) {
         BandStage s = band_stage_at(t, hop_i(e, i));
-        hop_barrier_init(e, s.bar, t->ncopied ? 1 + WARP : 1);
-        hop_barrier_init(e, s.left, b->threads / WARP);
+        hop_barrier_init(e, s.bar, t->ncopied ? 1 + GPU_WARP : 1);
+        hop_barrier_init(e, s.left, b->threads / GPU_WARP);
     }
     hop_barrier_init_fence(e);
     hop_fence_async(e);
@@ -170,9 +168,9 @@ static void fetch_number(const BandTurns *t, LLVMValueRef row, LLVMValueRef own,
 static void fetch_numbers(const BandTurns *t, LLVMValueRef row, LLVMValueRef lane,
                           const BandStage *s) {
     Emit *e = t->b->r.team.g->e;
-    for (uint32_t first = 0; first < t->held; first += WARP) {
+    for (uint32_t first = 0; first < t->held; first += GPU_WARP) {
         EmitIf has;
-        const bool some = first + WARP > t->held;
+        const bool some = first + GPU_WARP > t->held;
         LLVMValueRef own = LLVMBuildAdd(e->b, lane, emit_i64(e, first), "");
         LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, own, emit_i64(e, t->held), "");
         if (some) emit_if_begin(e, &has, is);

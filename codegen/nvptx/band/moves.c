@@ -1,14 +1,13 @@
 /* A block's walk of one list of rows after the other (lists.c). In the next list a thread's columns
  * are others, so that sums of columns, and what all rows read alike, move on in between. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
-enum { WARP = 32, MOVE = 14 /* number of a barrier of those that compute */ };
+enum { MOVE = 14 /* number of a barrier of those that compute */ };
 
 /* --- Sums that move --------------------------------------------------------------------------- */
 
 static uint32_t warps_of(const Band *b) {
-    return b->r.team.size / WARP;
+    return b->r.team.size / GPU_WARP;
 }
 
 /* Shared address of element i of sum s as vector 0 of warp n has it in front of its own. */
@@ -42,16 +41,15 @@ static LLVMValueRef top(const Band *b, LLVMValueRef sum, uint32_t i) {
 static void leave_tops(const BandTurns *t, const LLVMValueRef *acc, HV rank) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     const uint32_t by = b->lists.by, size = b->r.team.size, last = (uint32_t)band_part(b) - 1;
     HV block = LLVMBuildTrunc(e->b, b->r.team.block, e->i32, ""), warp = hop_shr(e, rank, 5);
     EmitIf ends, owns;
-    emit_if_begin(e, &ends, hop_is(e, hop_andi(e, rank, WARP - 1), WARP - 1));
+    emit_if_begin(e, &ends, hop_is(e, hop_andi(e, rank, GPU_WARP - 1), GPU_WARP - 1));
     for (uint32_t u = 0; u < b->r.pieces; u++)
         for (uint32_t x = 0; x < b->nsums * by; x++) {
             HV to = front_of(t, hop_addi(e, warp, u * warps_of(b) + 1), x / by, x % by);
             LLVMValueRef v = top(b, acc[u * b->nsums + x / by], x % by);
-            LLVMSetVolatile(LLVMBuildStore(e->b, v, LLVMBuildIntToPtr(e->b, to, shared, "")), true);
+            LLVMSetVolatile(LLVMBuildStore(e->b, v, hop_pointer(e, to)), true);
         }
     emit_if_end(e, &ends);
     HV behind = hop_addi(e, block, 1);
@@ -68,7 +66,6 @@ static void leave_tops(const BandTurns *t, const LLVMValueRef *acc, HV rank) {
 static void await_front(const BandTurns *t, HV rank, HV parity) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     const uint32_t n = b->nsums * b->lists.by;
     HV block = LLVMBuildTrunc(e->b, b->r.team.block, e->i32, "");
     EmitIf first, none, some;
@@ -76,7 +73,7 @@ static void await_front(const BandTurns *t, HV rank, HV parity) {
     emit_if_begin(e, &none, hop_is(e, block, 0));
     for (uint32_t x = 0; x < n; x++) {
         HV to = front_of(t, hop_i(e, 0), x / b->lists.by, x % b->lists.by);
-        LLVMBuildStore(e->b, LLVMConstNull(e->f32), LLVMBuildIntToPtr(e->b, to, shared, ""));
+        LLVMBuildStore(e->b, LLVMConstNull(e->f32), hop_pointer(e, to));
     }
     emit_if_end(e, &none);
     emit_if_begin(e, &some, LLVMBuildNot(e->b, hop_is(e, block, 0), ""));
@@ -90,10 +87,10 @@ static void await_front(const BandTurns *t, HV rank, HV parity) {
 static void move_sums(const BandTurns *t, LLVMValueRef *acc, HV parity) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     const uint32_t by = b->lists.by;
     HV rank = LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), warp = hop_shr(e, rank, 5);
-    HV lane = hop_andi(e, rank, WARP - 1), before = hop_andi(e, hop_addi(e, lane, -1), WARP - 1);
+    HV lane = hop_andi(e, rank, GPU_WARP - 1),
+       before = hop_andi(e, hop_addi(e, lane, -1), GPU_WARP - 1);
     leave_tops(t, acc, rank);
     await_front(t, rank, parity);
     hop_sync(e, hop_i(e, MOVE), b->threads);
@@ -106,9 +103,8 @@ static void move_sums(const BandTurns *t, LLVMValueRef *acc, HV parity) {
             }
             for (uint32_t i = 0; i < by; i++) {
                 HV at = front_of(t, hop_addi(e, warp, u * warps_of(b)), s, i);
-                LLVMValueRef x = gpu_shuffle_from(e, top(b, old, i), before, WARP);
-                LLVMValueRef y =
-                    emit_load(e, e->f32, LLVMBuildIntToPtr(e->b, at, shared, ""), sizeof(float));
+                LLVMValueRef x = gpu_shuffle_from(e, top(b, old, i), before, GPU_WARP);
+                LLVMValueRef y = emit_load(e, e->f32, hop_pointer(e, at), sizeof(float));
                 LLVMSetVolatile(y, true);
                 x = LLVMBuildSelect(e->b, hop_is(e, lane, 0), y, x, "");
                 *sum = LLVMBuildInsertElement(e->b, *sum, x, emit_i(e, e->i32, i), "");

@@ -6,7 +6,6 @@
  * have begun the one before. Nothing but time depends on the count: a block that has waited for
  * long in all, as where not all of them run at once, waits no more. */
 #include "codegen/nvptx/band/band.h"
-#include "codegen/nvptx/ptx.h"
 
 enum {
     PATIENCE =
@@ -23,7 +22,7 @@ static HV cell(const Pace *p, int64_t at) {
 
 static LLVMValueRef in_shared(const Pace *p, int64_t at) {
     Emit *e = p->g->e;
-    return LLVMBuildIntToPtr(e->b, cell(p, at), LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return hop_pointer(e, cell(p, at));
 }
 
 /* There are multiprocessors enough for all blocks to run at once. */

@@ -1,6 +1,5 @@
 /* What rows of a band leave: sums of columns in registers and, of each row, what is stored; at last
  * the block's sums, which its teams join in shared memory. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
 /* --- A row ------------------------------------------------------------------------------------ */
@@ -93,7 +92,7 @@ static LLVMValueRef meeting_at(const Meeting *m, uint32_t s, LLVMValueRef row, L
     Emit *e = g->e;
     LLVMValueRef n = LLVMBuildMul(e->b, row, emit_i64(e, m->vectors * m->lanes / m->unit), "");
     HV p = hop_addi(e, hop_shared(g), s * m->bytes);
-    p = LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    p = hop_pointer(e, p);
     return emit_gep(e, emit_vec(e->f32, m->unit), p, LLVMBuildAdd(e->b, n, at, ""));
 }
 

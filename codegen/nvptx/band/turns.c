@@ -3,7 +3,6 @@
  * ahead; as soon as all of the group has read what is there, it is asked for the next. Groups go
  * through their rows at their own pace: which row comes when is known before, so that none is asked
  * whether it exists but in a warp's last turn. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
 /* --- What a turn stands on -------------------------------------------------------------------- */
@@ -84,7 +83,6 @@ void band_turn_wait(const BandTurns *t) {
 void band_turn_numbers(BandTurns *t) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     HV at = band_stage_at(t, t->stage).numbers;
     if (t->place)
         at = hop_add(e, at, hop_muli(e, LLVMBuildTrunc(e->b, t->place, e->i32, ""), BAND_NUMBER));
@@ -92,7 +90,7 @@ void band_turn_numbers(BandTurns *t) {
         if (!band_is_copied(t, b->number[i])) continue;
         DType type = e->k->params[e->k->ops[b->number[i]].buf].dtype;
         HV p = hop_addi(e, at, (int64_t)i * t->held * BAND_NUMBER);
-        p = LLVMBuildIntToPtr(e->b, p, shared, "");
+        p = hop_pointer(e, p);
         t->number[i] = emit_load(e, emit_mem_type(e, type), p, (uint32_t)dtype_bytes(type));
     }
 }
@@ -101,13 +99,12 @@ void band_turn_numbers(BandTurns *t) {
 static void take(const BandTurns *t, Held *h, uint32_t lo, uint32_t hi) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     for (uint32_t i = 0; i < b->nown; i++) {
         LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
         for (uint32_t u = lo; u < hi; u++) {
             HV p = band_turn_place(t, i, u);
             EmitScope *outer = emit_switch(e, h->scope[u]);
-            p = LLVMBuildIntToPtr(e->b, p, shared, "");
+            p = hop_pointer(e, p);
             emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, BAND_PIECE));
             (void)emit_switch(e, outer);
         }
@@ -127,7 +124,7 @@ static LLVMValueRef kept_at(const BandTurns *t, uint32_t u, KVal v) {
             if (t->fixed[i][w]) at += (int64_t)band_vector_bytes(b, w) * b->threads;
     HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), band_vector_bytes(b, v));
     HV p = hop_addi(e, hop_add(e, hop_shared(g), own), at);
-    return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return hop_pointer(e, p);
 }
 
 static uint32_t kept_align(const BandTurns *t, KVal v) {

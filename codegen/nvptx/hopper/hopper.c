@@ -1,7 +1,7 @@
 #include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/ptx.h"
 #include <string.h>
 
-#define SHARED_SPACE 3
 #define SHARED_ALIGN 1024
 
 HV hop_i(Emit *e, int64_t v) {
@@ -69,11 +69,15 @@ HV hop_shared(Gpu *g) {
     static const char name[] = "hop_shared";
     HV v = LLVMGetNamedGlobal(e->mod, name);
     if (!v) {
-        v = LLVMAddGlobalInAddressSpace(e->mod, LLVMArrayType2(e->i8, 0), name, SHARED_SPACE);
+        v = LLVMAddGlobalInAddressSpace(e->mod, LLVMArrayType2(e->i8, 0), name, PTX_SHARED);
         LLVMSetLinkage(v, LLVMExternalLinkage);
         LLVMSetAlignment(v, SHARED_ALIGN);
     }
     return LLVMBuildPtrToInt(e->b, v, e->i32, "");
+}
+
+HV hop_pointer(Emit *e, HV at) {
+    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
 HopIf hop_if(Emit *e, HV cond) {
@@ -173,8 +177,7 @@ void hop_barrier_arrive(Emit *e, HV bar, HV when) {
 }
 
 void hop_barrier_wait(Emit *e, HV bar, HV parity) {
-    LLVMTypeRef p = LLVMPointerTypeInContext(e->ctx, SHARED_SPACE);
-    HV v[2] = {LLVMBuildIntToPtr(e->b, bar, p, ""), parity};
+    HV v[2] = {hop_pointer(e, bar), parity};
     LLVMBasicBlockRef spin = emit_block(e, "wait"), done = emit_block(e, "arrived");
     LLVMBuildBr(e->b, spin);
     LLVMPositionBuilderAtEnd(e->b, spin);

@@ -26,6 +26,7 @@ HV hop_asm(Emit *e, LLVMTypeRef result, const char *text, const char *constraint
 
 /* Dynamic shared memory of the block, 1,024-byte aligned; g->j->shared_bytes says how much. */
 HV hop_shared(Gpu *g);
+HV hop_pointer(Emit *e, HV at); /* to the shared address, for plain loads and stores */
 /* if (cond) { .. } without a scope: what is remembered inside must not be used outside. */
 typedef struct HopIf {
     LLVMBasicBlockRef then, join;

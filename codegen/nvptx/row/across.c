@@ -2,7 +2,6 @@
  * vector of that. The aligned pieces that it lies in are loaded whole, and what is wanted is
  * shifted to their front; by how much is the same in all vectors of a row. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
 
 enum { PIECE = 16, WORD = 4, MOST_WORDS = 12 };
@@ -155,7 +154,7 @@ LLVMValueRef row_fixed_at(const Long *l, uint32_t i, LLVMValueRef at) {
     HV p = LLVMBuildTrunc(e->b, at, e->i32, "");
     p = hop_muli(e, p, (int64_t)row_bytes(g, l->fixed[i]) * e->lanes);
     p = hop_add(e, hop_addi(e, hop_shared(g), l->fixed_at[i]), p);
-    return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return hop_pointer(e, p);
 }
 
 /* It was put in place under rows that start with a vector; this one has some in front of its first

@@ -6,7 +6,7 @@
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
 
-enum { WARP = 32, PIECES = 4, LEAST_TEAM = 64 };
+enum { PIECES = 4, LEAST_TEAM = 64 };
 enum { MOST_IDLE = 8 /* one in so many threads, in the last round */ };
 enum {
     LARGE = 512,
@@ -78,8 +78,8 @@ bool row_brings(RowPlan *r) {
     const Gpu *g = r->team.g;
     if (r->lane < 0 || r->axes != 1u << r->lane) return false;
     int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
-    int64_t team = ((vectors + PIECES - 1) / PIECES + WARP - 1) / WARP * WARP;
-    if (team < LEAST_TEAM || team > TEAM_MOST_READ * WARP) return false;
+    int64_t team = ((vectors + PIECES - 1) / PIECES + GPU_WARP - 1) / GPU_WARP * GPU_WARP;
+    if (team < LEAST_TEAM || team > TEAM_MOST_READ * GPU_WARP) return false;
     if (MOST_IDLE * (team * PIECES - vectors) > team * PIECES) return false;
     if (!row_comes(r)) return false;
     r->team.size = (uint32_t)team;
@@ -191,13 +191,12 @@ static void move_rest(const RowPlan *r, uint32_t i, HV there, bool back) {
     Emit *e = g->e;
     const uint32_t bytes = row_bytes(g, r->brought[i]);
     LLVMTypeRef word = LLVMIntTypeInContext(e->ctx, 8 * bytes);
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     LLVMTypeRef global = LLVMPointerTypeInContext(e->ctx, PTX_GLOBAL);
     EmitLoop l = emit_loop(e, 0);
     emit_loop_begin(e, &l, "rest", LLVMBuildZExt(e->b, whole_of(r, i), e->i64, ""),
                     LLVMBuildZExt(e->b, size_of(r, i), e->i64, ""), emit_i64(e, bytes), false);
     HV near = hop_add(e, shared_at(r, i), LLVMBuildTrunc(e->b, l.i, e->i32, ""));
-    LLVMValueRef to = LLVMBuildIntToPtr(e->b, near, shared, "");
+    LLVMValueRef to = hop_pointer(e, near);
     LLVMValueRef from = LLVMBuildIntToPtr(e->b, LLVMBuildAdd(e->b, there, l.i, ""), global, "");
     if (back)
         emit_store_ptr(e, emit_load(e, word, to, bytes), from, bytes);
@@ -235,7 +234,7 @@ static LLVMValueRef vector_at(const Held *h, uint32_t u, uint32_t i) {
     HV at = hop_muli(e, LLVMBuildTrunc(e->b, h->at[u], e->i32, ""), bytes);
     at = hop_add(e, shared_at(r, i), at);
     if (r->slot) at = hop_add(e, at, hop_muli(e, r->slot, row_brought_row(r, i)));
-    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return hop_pointer(e, at);
 }
 
 void row_take_brought(const Held *h) {

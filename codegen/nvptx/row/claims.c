@@ -7,7 +7,6 @@
  * gives in one turn is passed on in the next, when it has come. So the first ahead + 1 rows of a
  * cluster are dealt out; every turn adds one to the count, which starts again behind the last. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
 
 /* Turns whose rows are known. A slot is written again when no block, which may be a join behind,
@@ -30,8 +29,7 @@ static HV barrier(const Claims *c, HV turn) {
 static void put(const Claims *c, HV turn, HV row) {
     Emit *e = c->g->e;
     HV at = cell(c, turn);
-    LLVMBuildStore(e->b, row,
-                   LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), ""));
+    LLVMBuildStore(e->b, row, hop_pointer(e, at));
 }
 
 /* The rows that are dealt out, but for the last, which the first turn passes on. */

@@ -4,8 +4,6 @@
 #include "codegen/nvptx/hopper/hopper.h"
 #include "codegen/nvptx/row/row.h"
 
-enum { WARP = 32 };
-
 uint32_t row_chunks(const Long *l) {
     return (uint32_t)((l->room + l->chunk - 1) / l->chunk);
 }
@@ -261,7 +259,7 @@ void row_leave_chunk(const Long *l, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
     if (l->back || l->teams) hop_fence_async(e);
     hop_warp_sync(e);
-    LLVMValueRef lane = LLVMBuildAnd(e->b, l->r->team.rank, emit_i64(e, WARP - 1), "");
+    LLVMValueRef lane = LLVMBuildAnd(e->b, l->r->team.rank, emit_i64(e, GPU_WARP - 1), "");
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), "");
     HV place = row_chunk_place(l, at, NULL);
     hop_barrier_arrive(e, other_at(l, l->back ? l->made : l->left, place), one);

@@ -6,7 +6,6 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    WARP = 32,
     BANKS = 32, /* of shared memory, a word each */
     WORD = 4,
     LEAST_TEAM = 4,
@@ -43,7 +42,7 @@ static bool is_innermost(const RowPlan *r) {
  * rows a warp, 85.2 us, two 73.1). */
 static uint32_t conflicts(int64_t row, uint32_t team, int64_t bytes) {
     uint32_t words[BANKS] = {0}, most = 0;
-    for (uint32_t i = 0; i < WARP / team; i++)
+    for (uint32_t i = 0; i < GPU_WARP / team; i++)
         for (int64_t w = i * row / WORD; w <= (i * row + team * bytes - 1) / WORD; w++)
             words[w % BANKS]++;
     for (uint32_t i = 0; i < BANKS; i++)
@@ -56,7 +55,7 @@ static bool choose_team(RowPlan *r, int64_t vectors) {
     const int64_t bytes = r->team.g->e->lanes * (int64_t)row_bytes(r->team.g, r->brought[0]);
     const int64_t most = points ? BYTES : BYTES_FOLDED;
     uint32_t t = LEAST_TEAM;
-    for (; t < WARP && 2 * t <= vectors; t *= 2) {
+    for (; t < GPU_WARP && 2 * t <= vectors; t *= 2) {
         const int64_t pieces = (vectors + t - 1) / t;
         if (pieces <= ROW_MOST_PIECES && pieces * bytes <= most &&
             conflicts(vectors * bytes, t, bytes) <= MOST_CONFLICTS)
@@ -65,7 +64,7 @@ static bool choose_team(RowPlan *r, int64_t vectors) {
     r->team.size = t;
     r->pieces = (uint32_t)((vectors + t - 1) / t);
     return r->pieces <= ROW_MOST_PIECES &&
-           (t < WARP || r->pieces * bytes <= (points ? MOST_BYTES : MOST_FOLDED));
+           (t < GPU_WARP || r->pieces * bytes <= (points ? MOST_BYTES : MOST_FOLDED));
 }
 
 /* Warps that load single elements of f32, many of them each thread, are sooner (softmax over 701,
@@ -74,7 +73,7 @@ static bool choose_team(RowPlan *r, int64_t vectors) {
 static bool gains(const RowPlan *r) {
     const Gpu *g = r->team.g;
     return r->nbrought > 1 || g->e->lanes > 1 || row_bytes(g, r->brought[0]) < 4 ||
-           row_shares_most(r) || r->team.size < WARP || r->pieces <= MOST_SINGLE ||
+           row_shares_most(r) || r->team.size < GPU_WARP || r->pieces <= MOST_SINGLE ||
            !row_stores_points(r);
 }
 

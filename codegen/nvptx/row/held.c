@@ -4,7 +4,6 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    WARP = 32,
     LEAST_TEAM = 4,
     MOST_TEAM = 1024,
     FREE_PIECES = 4,  /* vectors of a thread before a larger team pays, inside of a warp */
@@ -52,7 +51,7 @@ static void choose_even(RowPlan *r, int64_t vectors) {
     double idle = waste(vectors, r->team.size, r->pieces);
     if ((two && r->team.size < MOST_EVEN) || idle <= (two && r->team.size < LARGE ? 0.3 : 0.125))
         return;
-    for (uint32_t t = MOST_EVEN; t >= WARP / 2; t /= 2)
+    for (uint32_t t = MOST_EVEN; t >= GPU_WARP / 2; t /= 2)
         if (vectors % t == 0 && vectors / t <= EVEN_PIECES && row_is_busy(r, t)) {
             r->team.size = t;
             r->pieces = (uint32_t)(vectors / t);
@@ -146,7 +145,7 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     uint32_t most = g->m->registers / (threads * least);
     if (most > MOST_THREADS / threads) most = MOST_THREADS / threads;
     bool some = r->pieces > BLOCK_PIECES && r->pieces <= FREE_PIECES && row_loads(r) == 1;
-    uint32_t wanted = r->team.size <= WARP && !some ? ALONE_IN_FLIGHT : IN_FLIGHT;
+    uint32_t wanted = r->team.size <= GPU_WARP && !some ? ALONE_IN_FLIGHT : IN_FLIGHT;
     g->j->min_blocks = (wanted + bytes - 1) / bytes;
     if (g->j->min_blocks > most) g->j->min_blocks = most;
 }
@@ -182,7 +181,7 @@ void row_place(Held *h) {
  * four or of two operands (over 768, three vectors of one operand, it is the same). */
 static bool is_alone(const RowPlan *r) {
     bool few = r->pieces == BLOCK_PIECES && r->team.size > LEAST_TEAM;
-    return r->team.size <= WARP && (few || r->pieces == FREE_PIECES || row_loads(r) > 1);
+    return r->team.size <= GPU_WARP && (few || r->pieces == FREE_PIECES || row_loads(r) > 1);
 }
 
 /* Of few rows, where no warp waits for another, and where the row waits in no register, what all
@@ -227,7 +226,7 @@ void row_fold_held(Held *h, const Pass *p) {
 static void request_shared(Held *h) {
     const RowPlan *r = h->r;
     Gpu *g = r->team.g;
-    if (g->e->lanes > 4 || r->team.size <= WARP || r->pieces <= BLOCK_PIECES) return;
+    if (g->e->lanes > 4 || r->team.size <= GPU_WARP || r->pieces <= BLOCK_PIECES) return;
     if (row_loads(r) > 1) return;
     for (uint32_t u = 0; u < r->pieces; u++) {
         EmitScope *outer = emit_switch(g->e, h->scope[u]);

@@ -6,7 +6,6 @@
  * is read once: a block keeps its part of it in shared memory. All rows of a block then
  * have to start at the same remainder of a vector. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/roles.h"
 
 enum {
@@ -60,7 +59,7 @@ static uint32_t row_period(const Long *l) {
 /* The row's single elements, so many for each thread of the warp that joins: those behind the last
  * vector may be a vector more. */
 static uint32_t edges_of(const Long *l) {
-    return l->offset ? (l->line + 2 * l->r->team.g->e->lanes + ROLE_WARP - 1) / ROLE_WARP : 0;
+    return l->offset ? (l->line + 2 * l->r->team.g->e->lanes + GPU_WARP - 1) / GPU_WARP : 0;
 }
 
 /* Vectors by which what all rows read alike may lie further on under one row than under another. */
@@ -125,7 +124,7 @@ static int64_t fixed_room(const Long *l) {
  * the byte behind what the last one reads. */
 static uint32_t fixed_end(const Long *l) {
     if (!l->teams || !l->nfixed) return 0;
-    const int64_t team = (int64_t)l->folders * ROLE_WARP, held = (l->room + team - 1) / team;
+    const int64_t team = (int64_t)l->folders * GPU_WARP, held = (l->room + team - 1) / team;
     const uint32_t bytes = vector_bytes(l, &l->fixed[l->nfixed - 1], 1);
     return l->fixed_at[l->nfixed - 1] + (uint32_t)(held * team + most_shift(l)) * bytes;
 }
@@ -188,11 +187,11 @@ bool row_roles(Long *l, uint32_t cluster) {
     if (edges_of(&t) > MOST_EDGES) t.line = g->e->lanes;
     t.folders = FOLDERS;
     t.back = row_can_store(&t, last_walk(g->rows));
-    t.threads = (t.back ? STORER + 1 : STORER) * ROLE_WARP;
+    t.threads = (t.back ? STORER + 1 : STORER) * GPU_WARP;
     role_room(&t);
     t.steps = STEPS;
     while (t.steps > 1 && t.steps * vector_bytes(&t, t.kept, t.nkept) > STEPS * 16) t.steps /= 2;
-    t.chunk = t.steps * FOLDERS * ROLE_WARP;
+    t.chunk = t.steps * FOLDERS * GPU_WARP;
     if (!role_place(&t, cluster == 1 ? 20 : 12)) return false;
     *l = t;
     return true;
@@ -213,7 +212,7 @@ void role_turns_begin(const Roles *x, Turn *t, LLVMValueRef rank, uint32_t n) {
     Emit *e = g->e;
     LLVMValueRef at = first_of(x), all = emit_expr(e, x->rows);
     t->role = *x->l->r;
-    t->role.team.size = n * ROLE_WARP;
+    t->role.team.size = n * GPU_WARP;
     t->role.team.rank = rank;
     t->row = *x->l;
     t->row.r = &t->role;
@@ -231,7 +230,7 @@ void role_turns_begin(const Roles *x, Turn *t, LLVMValueRef rank, uint32_t n) {
 /* The same by n warps from number `first` on. */
 static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
     const Gpu *g = x->l->r->team.g;
-    LLVMValueRef from = emit_i64(g->e, (int64_t)first * ROLE_WARP);
+    LLVMValueRef from = emit_i64(g->e, (int64_t)first * GPU_WARP);
     role_turns_begin(x, t, LLVMBuildSub(g->e->b, g->tid, from, ""), n);
 }
 
@@ -245,10 +244,6 @@ static HV slot_barrier(const Roles *x, uint32_t bars, const Turn *t) {
     return hop_add(e, role_shared(x, bars), hop_muli(e, t->slot, HOP_BARRIER_BYTES));
 }
 
-static LLVMValueRef pointer(Emit *e, HV at) {
-    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
-}
-
 /* Where the row behind is. */
 static HV next_at(const Roles *x, const Turn *t) {
     Emit *e = x->l->r->team.g->e;
@@ -259,7 +254,7 @@ static HV next_at(const Roles *x, const Turn *t) {
 void role_turns_end(const Roles *x, Turn *t) {
     Emit *e = x->l->r->team.g->e;
     hop_barrier_wait(e, slot_barrier(x, x->next_comes, t), t->phase);
-    LLVMValueRef next = LLVMBuildLoad2(e->b, e->i32, pointer(e, next_at(x, t)), "");
+    LLVMValueRef next = LLVMBuildLoad2(e->b, e->i32, hop_pointer(e, next_at(x, t)), "");
     LLVMSetVolatile(next, true);
     t->loop.step = LLVMBuildSub(e->b, LLVMBuildZExt(e->b, next, e->i64, ""), t->loop.i, "");
     t->loop.next[0] = hop_addi(e, t->loop.phi[0], 1);
@@ -280,14 +275,14 @@ static HV value_at(const Roles *x, const Turn *t, uint32_t i, HV warp) {
 
 /* Nothing that this thread does writes it. */
 static LLVMValueRef read_value(Emit *e, HV at) {
-    LLVMValueRef v = LLVMBuildLoad2(e->b, e->f32, pointer(e, at), "");
+    LLVMValueRef v = LLVMBuildLoad2(e->b, e->f32, hop_pointer(e, at), "");
     LLVMSetVolatile(v, true);
     return v;
 }
 
 static HV lane_of(const Roles *x) {
     Gpu *g = x->l->r->team.g;
-    return hop_andi(g->e, LLVMBuildTrunc(g->e->b, g->tid, g->e->i32, ""), ROLE_WARP - 1);
+    return hop_andi(g->e, LLVMBuildTrunc(g->e->b, g->tid, g->e->i32, ""), GPU_WARP - 1);
 }
 
 /* Where the warp is one of n from number `first` on. */
@@ -331,7 +326,7 @@ static void give(const Roles *x, const Turn *t) {
     HV next = hop_add(e, LLVMBuildTrunc(e->b, all, e->i32, ""), hop_muli(e, t->claimed, period));
     HV bar = slot_barrier(x, x->next_comes, t);
     if (l->cluster == 1) {
-        LLVMBuildStore(e->b, next, pointer(e, next_at(x, t)));
+        LLVMBuildStore(e->b, next, hop_pointer(e, next_at(x, t)));
         hop_barrier_arrive(e, bar, LLVMConstInt(e->i1, 1, false));
         return;
     }
@@ -396,7 +391,7 @@ void role_send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
         if (x->l->cluster > 1)
             hop_cluster_send(e, part_at(x, t, i), bar, lane, v[i]);
         else
-            LLVMBuildStore(e->b, v[i], pointer(e, part_at(x, t, i)));
+            LLVMBuildStore(e->b, v[i], hop_pointer(e, part_at(x, t, i)));
     hop_barrier_arrive(e, bar, hop_is(e, lane, 0));
     emit_if_end(e, &some);
 }
@@ -504,7 +499,7 @@ static void publish(const Roles *x, const Turn *t, const Folds *f) {
     EmitIf one;
     emit_if_begin(e, &one, first);
     for (uint32_t i = 0; i < x->values; i++)
-        LLVMBuildStore(e->b, f->acc[i], pointer(e, value_at(x, t, i, NULL)));
+        LLVMBuildStore(e->b, f->acc[i], hop_pointer(e, value_at(x, t, i, NULL)));
     emit_if_end(e, &one);
     hop_barrier_arrive(e, slot_barrier(x, x->are_done, t), first);
 }
@@ -518,7 +513,7 @@ static void finish_edges(const Roles *x, const Turn *t) {
     for (uint32_t i = l->first; i < rows->npasses; i++) {
         if (!rows->pass[i].axes) row_store_once(t->row.r, &rows->pass[i]);
         for (uint32_t u = 0; u < edges_of(l) && rows->pass[i].axes; u++) {
-            RowEdges edges = row_edges(&t->row, u * ROLE_WARP);
+            RowEdges edges = row_edges(&t->row, u * GPU_WARP);
             if (l->cluster > 1) {
                 LLVMValueRef b =
                     LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
@@ -541,7 +536,7 @@ static void join(const Roles *x) {
     turns_begin(x, &t, JOINER, 1);
     t.row.own_head = t.row.head, t.row.own_tail = t.row.tail;
     for (uint32_t u = 0; u < edges_of(x->l); u++) {
-        edges[u] = row_edges(&t.row, u * ROLE_WARP);
+        edges[u] = row_edges(&t.row, u * GPU_WARP);
         row_edges_request(&t.row, &edges[u], x->first);
     }
     Folds f = role_receive(x, &t, hop_is(e, lane_of(x), 0));
@@ -606,9 +601,9 @@ static void finish(const Roles *x) {
     EmitIf mine;
     Turn t;
     emit_if_begin(e, &mine, role_is(x, FOLDERS, FINISHERS));
-    LLVMValueRef from = emit_i64(e, FOLDERS * ROLE_WARP);
+    LLVMValueRef from = emit_i64(e, FOLDERS * GPU_WARP);
     from = LLVMBuildSub(e->b, x->l->r->team.g->tid, from, "");
-    role_keep_fixed(x, from, FINISHERS * ROLE_WARP);
+    role_keep_fixed(x, from, FINISHERS * GPU_WARP);
     turns_begin(x, &t, FOLDERS, FINISHERS);
     Folds f = row_folds_begin(&t.row, x->first, 1), none = {.p = x->last};
     hop_barrier_wait(e, slot_barrier(x, x->are_done, &t), t.phase);

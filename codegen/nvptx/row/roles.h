@@ -7,7 +7,6 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    ROLE_WARP = 32,
     ROLE_SLOTS = 16, /* rows of which folds may be there: see row_roles */
 };
 

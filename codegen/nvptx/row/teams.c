@@ -3,7 +3,6 @@
  * of row after row, and as soon as a team has a chunk in registers, the next one takes its place.
  * While a team waits for what others have folded, and finishes its row, other teams fold the next
  * ones. What all rows read alike stays in shared memory, as by roles. */
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/roles.h"
 
 enum {
@@ -27,7 +26,7 @@ static uint32_t fetcher_of(const Long *l) {
 }
 
 static uint32_t held_of(const Long *l) {
-    const int64_t threads = (int64_t)l->folders * ROLE_WARP;
+    const int64_t threads = (int64_t)l->folders * GPU_WARP;
     return (uint32_t)((l->room + threads - 1) / threads);
 }
 
@@ -45,7 +44,7 @@ static uint32_t kept_words(const Long *l) {
 
 /* Registers of a thread that holds a row: what all have alike at first is shared out anew. */
 static uint32_t registers_of(const Long *l) {
-    const uint32_t holding = fetcher_of(l) * ROLE_WARP, fetching = GROUP * ROLE_WARP;
+    const uint32_t holding = fetcher_of(l) * GPU_WARP, fetching = GROUP * GPU_WARP;
     const uint32_t threads = holding + fetching, all = l->r->team.g->m->registers / threads;
     const uint32_t left = all / MULTIPLE * MULTIPLE * threads - fetching * FETCHING;
     const uint32_t n = left / holding / MULTIPLE * MULTIPLE;
@@ -58,7 +57,7 @@ static bool choose_warps(Long *l) {
     for (l->folders = MOST_WARPS; l->folders; l->folders -= GROUP)
         if (held_of(l) <= MOST_HELD && registers_of(l) >= held_of(l) * kept_words(l) + COMPUTE)
             break;
-    return l->folders && edges <= l->folders * ROLE_WARP;
+    return l->folders && edges <= l->folders * GPU_WARP;
 }
 
 bool row_teams(Long *l, uint32_t cluster) {
@@ -67,9 +66,9 @@ bool row_teams(Long *l, uint32_t cluster) {
     role_room(&t);
     t.teams = TEAMS;
     if (!choose_warps(&t)) return false;
-    t.threads = (fetcher_of(&t) + GROUP) * ROLE_WARP;
+    t.threads = (fetcher_of(&t) + GROUP) * GPU_WARP;
     t.steps = STEPS;
-    t.chunk = t.steps * t.folders * ROLE_WARP;
+    t.chunk = t.steps * t.folders * GPU_WARP;
     if (!role_place(&t, cluster == 1 ? LEAST_ALONE : LEAST)) return false;
     *l = t;
     return true;
@@ -127,8 +126,7 @@ static void take_chunk(const Turn *t, Hold *h, uint32_t first, Folds *f) {
 /* A zero of which no compiler knows: threads read it where one of them has stored it. */
 static HV read_zero(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
-    LLVMValueRef from = LLVMBuildIntToPtr(e->b, role_shared(x, x->results), shared, "");
+    LLVMValueRef from = hop_pointer(e, role_shared(x, x->results));
     LLVMValueRef zero = LLVMBuildLoad2(e->b, e->i32, from, "");
     LLVMSetVolatile(zero, true);
     return zero;
@@ -137,10 +135,9 @@ static HV read_zero(const Roles *x) {
 static void store_zero(const Roles *x) {
     const Gpu *g = x->l->r->team.g;
     Emit *e = g->e;
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     EmitIf one;
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
-    LLVMValueRef to = LLVMBuildIntToPtr(e->b, role_shared(x, x->results), shared, "");
+    LLVMValueRef to = hop_pointer(e, role_shared(x, x->results));
     LLVMSetVolatile(LLVMBuildStore(e->b, hop_i(e, 0), to), true);
     emit_if_end(e, &one);
 }
@@ -179,7 +176,7 @@ static void keep_fixed(const Roles *x, LLVMValueRef rank) {
     EmitIf last;
     if (!l->nfixed) return;
     emit_if_begin(e, &last, role_is(x, (l->teams - 1) * l->folders, l->folders));
-    role_keep_fixed(x, rank, l->folders * ROLE_WARP);
+    role_keep_fixed(x, rank, l->folders * GPU_WARP);
     hop_barrier_arrive(e, role_shared(x, x->are_done), LLVMConstInt(e->i1, 1, false));
     emit_if_end(e, &last);
 }
@@ -262,7 +259,7 @@ static void run_team(const Roles *x) {
     const Long *l = x->l;
     Emit *e = l->r->team.g->e;
     const HV team = LLVMBuildUDiv(e->b, x->warp, hop_i(e, l->folders), "");
-    LLVMValueRef first = LLVMBuildZExt(e->b, hop_muli(e, team, l->folders * ROLE_WARP), e->i64, "");
+    LLVMValueRef first = LLVMBuildZExt(e->b, hop_muli(e, team, l->folders * GPU_WARP), e->i64, "");
     EmitIf all, mine;
     Turn t;
     emit_if_begin(e, &all, role_is(x, 0, fetcher_of(l)));
@@ -291,7 +288,7 @@ void row_run_teams(Long *l) {
     const Roles x = role_begin(l);
     role_init(&x, l->bars, l->ring, 1);
     role_init(&x, l->left, l->ring, l->folders);
-    role_init(&x, x.are_done, 1, l->folders * ROLE_WARP);
+    role_init(&x, x.are_done, 1, l->folders * GPU_WARP);
     store_zero(&x);
     role_init_rest(&x);
     const HopRoles roles = hop_roles(e, role_is(&x, fetcher_of(l), GROUP));

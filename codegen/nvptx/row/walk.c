@@ -1,7 +1,6 @@
 /* A walk over a long row: its vectors, so many of a thread at a time, and the single elements in
  * front of them and behind. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
 
 /* --- Folds and stores --------------------------------------------------------------------------
@@ -70,7 +69,7 @@ static LLVMValueRef kept_at(const Long *l, uint32_t i, LLVMValueRef at, LLVMType
     *align = bytes < 16 ? bytes : 16;
     LLVMValueRef p = LLVMBuildMul(e->b, at, hop_i(e, bytes), "");
     p = hop_add(e, hop_addi(e, hop_shared(g), l->slot[i]), p);
-    return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return hop_pointer(e, p);
 }
 
 /* Where vector `at`, one of those that are walked from `from` on, is kept. */
