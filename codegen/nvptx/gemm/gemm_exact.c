@@ -157,12 +157,9 @@ GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HV *sum = ARENA_ARRAY(e->arena, HV, n);
-    HopLoop *l = hop_loop_new(e);
     HV apart = x->tile->pingpong ? hop_addi(e, member, NAMED_APART) : hop_i(e, NAMED_APART);
     open_stage(x, ring);
-    hop_loop_init(l, x->first_block);
-    hop_loop_init(l, ring.stage);
-    hop_loop_init(l, ring.parity);
+    HopLoop *l = gemm_loop(x, x->first_block, ring);
     for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMConstReal(e->f32, 0));
     start_turns(e, l);
     hop_loop_begin(e, l, "multiply");
@@ -170,8 +167,7 @@ GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc) {
     hop_sync(e, apart, threads_of(x));
     start_stage(x, member, at, sum);
     ring = gemm_next(x, (GemmRing){at, l->phi[2]});
-    l->next[0] = hop_addi(e, l->phi[0], 1);
-    HV more = LLVMBuildICmp(e->b, LLVMIntULT, l->next[0], x->end_block, "");
+    HV behind = hop_addi(e, l->phi[0], 1), more = hop_below(e, behind, x->end_block);
     HopIf next = hop_if(e, more);
     open_stage(x, ring);
     hop_end(e, next);
@@ -182,12 +178,11 @@ GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc) {
     }
     wgmma_wait_all(e, sum, n);
     gemm_give_back(x, at, LLVMConstInt(e->i1, 1, false));
-    HV *const acc_phi = l->phi + 3, *const kept = acc_phi + n;
+    HV *const acc_phi = l->phi + GEMM_CARRIED, *const kept = acc_phi + n;
     for (uint32_t i = 0; i < n; i++) acc[i] = emit_fma(e, sum[i], kept[i % TURNS], acc_phi[i]);
-    l->next[1] = ring.stage;
-    l->next[2] = ring.parity;
-    for (uint32_t i = 0; i < n; i++) l->next[3 + i] = acc[i];
-    for (uint32_t i = 0; i < TURNS; i++) l->next[3 + n + i] = kept[(i + 1) % TURNS];
+    gemm_loop_next(l, behind, ring);
+    for (uint32_t i = 0; i < n; i++) l->next[GEMM_CARRIED + i] = acc[i];
+    for (uint32_t i = 0; i < TURNS; i++) l->next[GEMM_CARRIED + n + i] = kept[(i + 1) % TURNS];
     hop_loop_end_while(e, l, more);
     return ring;
 }

@@ -36,6 +36,10 @@ HV hop_is(Emit *e, HV a, int64_t b) {
     return LLVMBuildICmp(e->b, LLVMIntEQ, a, hop_i(e, b), "");
 }
 
+HV hop_below(Emit *e, HV a, HV b) {
+    return LLVMBuildICmp(e->b, LLVMIntULT, a, b, "");
+}
+
 HV hop_special(Emit *e, const char *name) {
     return emit_intrinsic(e, name, NULL, NULL, 0);
 }

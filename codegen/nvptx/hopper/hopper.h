@@ -19,6 +19,7 @@ HV hop_shl(Emit *e, HV a, int b);
 HV hop_shr(Emit *e, HV a, int b);
 HV hop_andi(Emit *e, HV a, int64_t b);
 HV hop_is(Emit *e, HV a, int64_t b); /* a == b */
+HV hop_below(Emit *e, HV a, HV b);   /* a < b, of numbers without a sign */
 HV hop_special(Emit *e, const char *name);
 /* Inline PTX. `result` may be e->voidt; the operands' constraints are as LLVM has them. */
 HV hop_asm(Emit *e, LLVMTypeRef result, const char *text, const char *constraints, const HV *args,
