@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GRID_Y     65535 /* most blocks along y */
-#define PTX_KERNEL 71    /* calling convention */
-#define MAP_BYTES  128   /* of a tensor map in the parameters */
+#define PTX_KERNEL 71  /* calling convention */
+#define MAP_BYTES  128 /* of a tensor map in the parameters */
 #define MAP_ALIGN  64
 #define ZERO_ALIGN 16
 
@@ -350,17 +349,17 @@ void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat) {
 void gpu_batch_begin(Gpu *g, uint32_t threads, Expr x, uint32_t axes) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    Expr n = gpu_points(e, g->k, axes), most = expr_const(p, GRID_Y);
+    Expr n = gpu_points(e, g->k, axes), most = expr_const(p, GPU_GRID_Y);
     int64_t lo, hi;
     expr_range(p, n, &lo, &hi);
-    g->guarded = hi > GRID_Y;
+    g->guarded = hi > GPU_GRID_Y;
     if (g->guarded)
         gpu_launch(g, threads, x, expr_min(p, n, most), expr_ceildiv(p, n, most));
     else
         gpu_launch(g, threads, x, n, 0);
     LLVMValueRef at = g->block[1];
     if (g->guarded) {
-        LLVMValueRef layers = LLVMBuildMul(e->b, g->block[2], emit_i64(e, GRID_Y), "");
+        LLVMValueRef layers = LLVMBuildMul(e->b, g->block[2], emit_i64(e, GPU_GRID_Y), "");
         at = LLVMBuildAdd(e->b, at, layers, "");
         LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, n), "");
         emit_if_begin(e, &g->in_batch, in);

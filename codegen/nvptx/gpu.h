@@ -7,7 +7,10 @@
 #include "codegen/compile.h"
 #include "codegen/rows/passes.h"
 
-enum { GPU_WARP = 32 }; /* threads */
+enum {
+    GPU_WARP = 32,      /* threads */
+    GPU_GRID_Y = 65535, /* most blocks along y */
+};
 
 /* When a kernel waits for the one in front, which it may run beside (programmatic dependent
  * launch): before all else; where its structure has prepared what no other kernel sees (gpu_wait),

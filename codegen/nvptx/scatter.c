@@ -190,7 +190,7 @@ bool gpu_scatter(Gpu *g) {
     if (!has_shape(&s)) return false;
     Expr parts = expr_ceildiv(p, gpu_points(e, g->k, g->rows->par), expr_const(p, MOST_POINTS));
     expr_range(p, parts, &lo, &hi);
-    if (hi > 65535) return false;
+    if (hi > GPU_GRID_Y) return false;
     gpu_launch(g, THREADS, expr_const(p, 1 << OWNER_BITS), parts, 0);
     s.updates = emit_expr(e, gpu_points(e, g->k, g->rows->ordered));
     s.list = gpu_shared(g, e->i64, WINDOW);

@@ -257,7 +257,7 @@ bool gpu_split(Gpu *g) {
     int64_t lo, hi;
     Expr folds = gpu_points(e, g->k, g->rows->par);
     expr_range(e->exprs, folds, &lo, &hi);
-    if (hi > 65535 || gpu_hint(e, folds) > g->m->processors) return false;
+    if (hi > GPU_GRID_Y || gpu_hint(e, folds) > g->m->processors) return false;
     s.lane = choose_lane(&s);
     e->lanes = finds_positions(&s) ? 1 : gpu_lanes(g, s.lane, NULL);
     s.unroll = e->lanes > 1 ? UNROLL : UNROLL_SINGLE;
