@@ -36,25 +36,67 @@ static bool is_vector(const Graph *g, const Type *t) {
     return axes == 1;
 }
 
+/* Computed from initializers and nothing else. */
+static const bool *from_weights(const Graph *g) {
+    bool *alone = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        alone[v] = n->nin || n->op == OP_state || n->op == OP_const;
+        for (uint32_t i = 0; i < n->nin; i++) alone[v] &= alone[n->in[i]];
+    }
+    return alone;
+}
+
+/* A vector for each of several contractions, all rows of which have it. */
+static bool is_vectors(const Graph *g, const Type *t) {
+    return t->rank > 2 && expr_is_value(g->exprs, t->dim[t->rank - 2], 1);
+}
+
 /* Added to what a contraction gives: a vector is its bias, a matrix may be a mask. */
-static void mark_bias(const Graph *g, const Node *add, bool *at) {
+static void mark_bias(const Graph *g, const Node *add, const bool *alone, bool *at) {
     for (int i = 0; i < 2; i++) {
         const Value x = below_views(g, add->in[i]);
-        const uint8_t op = graph_node(g, below_views(g, add->in[1 - i]))->op;
-        if ((op == OP_dot || op == OP_conv) && is_vector(g, graph_type(g, x))) at[x] = true;
+        const Node *of = graph_node(g, below_views(g, add->in[1 - i]));
+        if (of->op != OP_dot && of->op != OP_conv) continue;
+        const Type *t = graph_type(g, x);
+        at[x] |= is_vector(g, t) || (alone[of->in[1]] && is_vectors(g, t));
+    }
+}
+
+/* Parts, rows of parts and sums: recurrent layers are made of their weights so. */
+static bool puts_together(Op op) {
+    return op == OP_slice || op == OP_concat || op == OP_add;
+}
+
+static const bool *learnt_places(const Graph *g);
+
+/* What a body reads from outside where weights stand. Its last inputs are its node's last operands
+ */
+static void mark_captures(const Node *n, bool *at) {
+    const Control *c = n->attr.control;
+    const uint32_t ncarried = n->op == OP_loop ? 1 + c->ncarried : 0;
+    for (int k = 0; k < 2 && c->body[k]; k++) {
+        const Graph *body = c->body[k];
+        const bool *inside = learnt_places(body);
+        for (uint32_t i = ncarried; i < body->inputs.n; i++)
+            if (inside[body->inputs.v[i].value]) at[n->in[n->nin - body->inputs.n + i]] = true;
     }
 }
 
 /* What stands where weights do, seen through views and casts. */
 static const bool *learnt_places(const Graph *g) {
+    const bool *alone = from_weights(g);
     bool *at = ARENA_ARRAY(g->arena, bool, g->nodes.n);
     for (Value v = g->nodes.n; v-- > 1;) {
         const Node *n = graph_node(g, v);
         if (n->op == OP_dot || n->op == OP_conv || n->op == OP_attention) at[n->in[1]] = true;
         if (n->op == OP_dot && sums(g, n)) at[n->in[0]] = true;
         if (n->op == OP_gather) at[n->in[0]] = true;
-        if (n->op == OP_add) mark_bias(g, n, at);
+        if (n->op == OP_add) mark_bias(g, n, alone, at);
+        if (n->op == OP_if || n->op == OP_loop) mark_captures(n, at);
         if (layer_view((Op)n->op) && at[v]) at[n->in[0]] = true;
+        for (uint32_t i = 0; at[v] && alone[v] && puts_together((Op)n->op) && i < n->nin; i++)
+            at[n->in[i]] = true;
     }
     return at;
 }

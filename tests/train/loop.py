@@ -192,8 +192,8 @@ def packed(tmp):
 
 
 def looped(tmp):
-    """What a loop of backward reads is the same, whatever of it is computed again."""
-    recurrent(f"{tmp}/r.onnx")
+    """All of a recurrent model is learnt, and what a loop of backward reads is the same, whatever of it is computed again."""
+    start = recurrent(f"{tmp}/r.onnx")
     np.save(f"{tmp}/r.npy", rng.standard_normal((16, 6, 4)).astype(np.float32))
     np.save(f"{tmp}/rt.npy", rng.integers(0, 3, 16))
     kept, again = [[l["grad_norm"] for l in run(
@@ -201,6 +201,9 @@ def looped(tmp):
         "--steps", 4, "--lr", "1e-2", "--checkpoint", how, "--target", "native", "-o", f"{tmp}/r {how}", "--json")]
                    for how in ("none", "auto")]
     close(again, kept, 1e-6, "gradients of a recurrent model")
+    learnt = tensors(f"{tmp}/r auto/model.safetensors")
+    for name in start:
+        check(name in learnt and (learnt[name] != start[name]).all(), f"{name} of a recurrent model is not learnt")
 
 
 def text(tmp):
