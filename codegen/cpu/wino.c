@@ -41,9 +41,10 @@ void wino_reserve(Dot *d) {
     ExprPool *p = d->p;
     d->wino.rows = expr_muli(p, d->block, DOT_ROWS);
     Expr planes = expr_muli(p, d->wino.rows, 16);
+    const uint32_t columns = dot_may_go_across(d) ? DOT_PANEL : d->width;
     d->table = emit_scratch(d->e, expr_muli(p, planes, 8));
     d->packed = emit_scratch(d->e, expr_muli(p, expr_mul(p, planes, d->wino.channels), d->bytes));
-    d->wino.accumulators = emit_scratch(d->e, expr_muli(p, planes, d->width * d->bytes));
+    d->wino.accumulators = emit_scratch(d->e, expr_muli(p, planes, columns * d->bytes));
 }
 
 /* --- Places ------------------------------------------------------------------------------- */
@@ -174,7 +175,9 @@ static void tile_outputs(Dot *d, const Place *t, LLVMValueRef row, uint32_t j) {
     Emit *e = d->e;
     LLVMValueRef x[16], half_done[8], y[4];
     for (uint32_t i = 0; i < 16; i++) {
-        LLVMValueRef at = LLVMBuildMul(e->b, plane_row(d, i, row), emit_i64(e, d->width), "");
+        LLVMValueRef width = emit_i64(e, dot_sums_width(d));
+        LLVMValueRef at = LLVMBuildMul(e->b, plane_row(d, i, row), width, "");
+        if (d->across) at = LLVMBuildAdd(e->b, at, dot_into_panel(d), "");
         at = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)(j * d->lanes)), "");
         LLVMValueRef p = emit_gep(e, d->elem, d->wino.accumulators, at);
         x[i] = emit_load(e, emit_vec(d->elem, d->lanes), p, d->bytes);
@@ -190,7 +193,8 @@ static void tile_outputs(Dot *d, const Place *t, LLVMValueRef row, uint32_t j) {
     for (uint32_t i = 0; i < 4; i++) store_output(d, t, i / 2, i % 2, y[i]);
 }
 
-static void outputs(Dot *d, uint32_t nv, bool masked) {
+static void outputs(Dot *d, uint32_t nv, bool masked, void *unused) {
+    (void)unused;
     Emit *e = d->e;
     LLVMValueRef rows = LLVMBuildSub(e->b, dot_end_row(d, d->tile1), d->row0, "");
     for (uint32_t j = 0; j < nv; j++) {
@@ -209,22 +213,33 @@ static void outputs(Dot *d, uint32_t nv, bool masked) {
 
 /* --- Planes ------------------------------------------------------------------------------- */
 
-void wino_tiles(Dot *d, uint32_t nv, bool masked) {
+static void planes(Dot *d, uint32_t nv) {
     Emit *e = d->e;
     EmitLoop plane = {0};
     ExprPool *p = d->p;
-    LLVMValueRef rows = emit_expr(e, d->wino.rows), width = emit_i64(e, d->width);
+    LLVMValueRef rows = emit_expr(e, d->wino.rows), width = emit_i64(e, dot_sums_width(d));
     Expr depth = expr_muli(p, d->kk.size, DOT_PANEL); /* of one plane of a panel */
-    Expr column = expr_mod(p, d->n0, expr_const(p, DOT_PANEL));
     emit_loop_begin(e, &plane, "plane", emit_i64(e, 0), emit_i64(e, 16), emit_i64(e, 1), true);
     Expr t = emit_below(d->e, "plane", expr_const(p, 16), plane.i);
     d->wino.entry = LLVMBuildMul(e->b, plane.i, rows, "");
     LLVMValueRef start = LLVMBuildMul(e->b, d->wino.entry, width, "");
     d->wino.to = emit_gep(e, d->elem, d->wino.accumulators, start);
     Expr at = expr_mul(p, expr_add(p, expr_muli(p, d->panel, 16), t), depth);
-    d->wino.b = emit_address(e, d->t->wino - 1, expr_add(p, at, column));
-    dot_tiles(d, nv, false);
+    d->wino.b = emit_address(e, d->t->wino - 1, at);
+    if (d->across)
+        dot_tiles_across(d);
+    else
+        dot_tiles(d, nv, false);
     d->wino.entry = d->wino.to = d->wino.b = NULL;
     emit_loop_end(e, &plane);
-    outputs(d, nv, masked);
+}
+
+void wino_tiles(Dot *d, uint32_t nv, bool masked) {
+    planes(d, nv);
+    outputs(d, nv, masked, NULL);
+}
+
+void wino_across(Dot *d) {
+    planes(d, 0);
+    dot_sub_panels(d, outputs, NULL);
 }

@@ -205,10 +205,12 @@ static void tiles(Dot *d, uint32_t nv, bool masked, void *unused) {
 }
 
 static void panel(Dot *d) {
-    if (d->across)
-        dot_tiles_across(d);
-    else
+    if (!d->across)
         dot_sub_panels(d, tiles, NULL);
+    else if (d->t->wino)
+        wino_across(d);
+    else
+        dot_tiles_across(d);
 }
 
 static void emit_when_new(Dot *d, LLVMValueRef key, LLVMValueRef last,

@@ -123,7 +123,7 @@ typedef struct Dot {
     Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
     Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
     bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
-    bool across;       /* slices of k, outside of sub-panels, and those inside of row tiles */
+    bool across;       /* sub-panels inside of row tiles, all in slices of k or a plane */
     /* [DOT_ROWS][width]; where sums are sliced all rows of a block, across whole panels wide */
     LLVMValueRef tile[K_MAX_ACC];
 
@@ -236,23 +236,25 @@ void dot_ask_result(Dot *d, uint32_t buf, Expr index); /* into the first cache *
 void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint32_t nv);
 
 /* dot_kernel.c */
+uint32_t dot_sums_width(const Dot *d); /* elements from a row's sums in memory to the next row's */
 bool dot_in_chunks(const Dot *d);      /* sums are made of chunks, which meet in `tile` */
 int64_t dot_right_bytes(const Dot *d); /* of an element of the right operand, as panels hold it */
 bool dot_is_deep(const Dot *d);        /* k is so long that two panels leave the cache no room */
 bool dot_may_slice(const Dot *d);      /* ... and are walked chunk by chunk where nothing is made */
-bool dot_may_go_across(const Dot *d);  /* ... all sub-panels of a panel, which are narrower */
+bool dot_may_go_across(const Dot *d);  /* ... so, or a plane, by all sub-panels of a panel */
 
 /* dot_panel.c */
 /* nv vectors of columns from column d->n0 on; those from N on are masked off if `masked`. */
 typedef void DotColumns(Dot *d, uint32_t nv, bool masked, void *ctx);
 /* The current panel's sub-panels, one after the other: d->n0 is set. */
 void dot_sub_panels(Dot *d, DotColumns *at, void *ctx);
+LLVMValueRef dot_into_panel(Dot *d); /* columns of the panel in front of d->n0 */
 
 /* dot_tiles.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
  * off if `masked`. */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
-void dot_tiles_across(Dot *d); /* ... against the current panel, slice by slice */
+void dot_tiles_across(Dot *d); /* ... against the current panel, each all its columns */
 void dot_store_all(Dot *d);
 /* First element of right operand i's sub-panel: row 0, column n0. */
 LLVMValueRef dot_panel_start(Dot *d, uint32_t i);
@@ -271,5 +273,6 @@ void wino_analyse(Dot *d); /* replaces M by 2x2 tiles */
 void wino_reserve(Dot *d);
 void wino_transform(Dot *d, LLVMValueRef rows); /* the block's part of the left operand */
 void wino_tiles(Dot *d, uint32_t nv, bool masked);
+void wino_across(Dot *d); /* ... against the current panel */
 
 #endif

@@ -173,7 +173,8 @@ void micro_kernel(Dot *d, Micro *m) {
  * whose part of the left operand are in the first cache then. AVX2 code on one core of a Zen 4,
  * GFLOP/s, 64 rows, k 768 and 3,072, 512 rows, the same: sub-panels whole 99, 87, 101, 93; copied
  * before many tiles 99, 98, 107, 108; tiles outside of them 104, 91, 107, 89; so in slices 109,
- * 111, 109, 111. */
+ * 111, 109, 111. Tiles take all sub-panels of Winograd's planes, too, sliced or not: all 16 planes
+ * of a panel would come from behind the second cache for each of them. */
 
 /* Panels of which two leave a cache of 1 MB little room; what a block may read again. */
 enum { SLICED_BYTES = 320 << 10, SLICED_LEFT = 1 << 20 };
@@ -195,12 +196,13 @@ bool dot_may_slice(const Dot *d) {
     if (!dot_in_chunks(d)) return false;
     expr_range(d->p, left_bytes(d), &least, &most);
     expr_range(d->p, d->block, &fewest, &tiles);
-    if (tiles <= 1 || d->width < DOT_PANEL) return tiles > 1 && !d->t->wino;
+    if (tiles <= 1 || d->width < DOT_PANEL) return tiles > 1;
     return d->t->wino || (dot_is_deep(d) && least <= SLICED_LEFT);
 }
 
 bool dot_may_go_across(const Dot *d) {
-    return d->width < DOT_PANEL && d->b[0].mode != DOT_B_MADE && dot_may_slice(d);
+    if (d->width >= DOT_PANEL || d->b[0].mode == DOT_B_MADE) return false;
+    return d->t->wino || dot_may_slice(d);
 }
 
 void dot_slices_open(Dot *d, Slice *s) {

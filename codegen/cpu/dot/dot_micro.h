@@ -41,7 +41,6 @@ LLVMValueRef dot_b_row(Dot *d, const DotB *b, LLVMValueRef from, Expr rows);
  * in memory. */
 void micro_kernel(Dot *d, Micro *m);
 void micro_slice(Dot *d, Micro *m, const Slice *s); /* adds the slice's products to what is there */
-uint32_t dot_sums_width(const Dot *d); /* elements from a row's sums in memory to the next row's */
 LLVMValueRef micro_place(Dot *d, const Micro *m, uint32_t i); /* of accumulator i in memory */
 LLVMValueRef dot_load_sums(Dot *d, LLVMValueRef at);          /* a vector of them */
 /* Chunks are parts of the whole sum, and not of one run of several. */

@@ -2,6 +2,10 @@
  * ones, and what is left of the last panel in one of its own, with columns to mask off. */
 #include "codegen/cpu/dot/dot.h"
 
+LLVMValueRef dot_into_panel(Dot *d) {
+    return emit_expr(d->e, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)));
+}
+
 static void sub_panel(Dot *d, DotColumns *at, void *ctx) {
     Emit *e = d->e;
     ExprPool *p = d->p;

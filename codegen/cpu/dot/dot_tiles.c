@@ -4,7 +4,7 @@
 LLVMValueRef dot_panel_start(Dot *d, uint32_t i) {
     Emit *e = d->e;
     const DotB *b = &d->b[i];
-    if (d->wino.b) return d->wino.b;
+    if (d->wino.b) return emit_gep(e, d->elem, d->wino.b, dot_into_panel(d));
     if (b->mode == DOT_B_MADE || b->mode == DOT_B_BLOCKS) return LLVMConstNull(e->ptr);
     if (b->mode == DOT_B_COPIED) {
         Expr in_panel = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
@@ -105,14 +105,9 @@ static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
     at_vectors(d, t, m, store_vector);
 }
 
-/* Columns of the panel in front of d->n0. */
-static LLVMValueRef into_panel(Dot *d) {
-    return emit_expr(d->e, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)));
-}
-
 static LLVMValueRef tile_place(Dot *d, uint32_t acc, LLVMValueRef row, uint32_t j) {
     LLVMValueRef at = LLVMBuildMul(d->e->b, row, emit_i64(d->e, dot_sums_width(d)), "");
-    if (d->across) at = LLVMBuildAdd(d->e->b, at, into_panel(d), "");
+    if (d->across) at = LLVMBuildAdd(d->e->b, at, dot_into_panel(d), "");
     at = LLVMBuildAdd(d->e->b, at, emit_i64(d->e, (int64_t)(j * d->lanes)), "");
     return emit_gep(d->e, d->elem, d->wino.to ? d->wino.to : d->tile[acc], at);
 }
@@ -317,7 +312,7 @@ static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
 }
 
 /* Of a tile: a panel is walked part by part, and in each all tiles of the span; a slice by the
- * tiles of the block, each all columns wide, part by part. */
+ * tiles of the block; and across, part by part in each. */
 static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
     Emit *e = d->e;
     const int64_t parts = DOT_PANEL / d->width;
@@ -328,9 +323,9 @@ static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
     if (parts == 1) return (DotTurn){here, tiles};
     Expr column = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
     LLVMValueRef part = emit_expr(e, expr_div(d->p, column, expr_const(d->p, d->width)));
-    LLVMValueRef at = sliced ? LLVMBuildMul(e->b, here, emit_i64(e, parts), "")
-                             : LLVMBuildMul(e->b, part, tiles, "");
-    return (DotTurn){LLVMBuildAdd(e->b, at, sliced ? part : here, ""),
+    LLVMValueRef at = d->across ? LLVMBuildMul(e->b, here, emit_i64(e, parts), "")
+                                : LLVMBuildMul(e->b, part, tiles, "");
+    return (DotTurn){LLVMBuildAdd(e->b, at, d->across ? part : here, ""),
                      LLVMBuildMul(e->b, tiles, emit_i64(e, parts), "")};
 }
 
@@ -406,5 +401,8 @@ void dot_tiles(Dot *d, uint32_t nv, bool masked) {
 void dot_tiles_across(Dot *d) {
     Tile t = {.nv = DOT_PANEL / d->lanes};
     d->n0 = expr_muli(d->p, d->panel, DOT_PANEL);
-    in_slices(d, &t);
+    if (dot_may_slice(d))
+        in_slices(d, &t);
+    else
+        all_tiles(d, &t);
 }
