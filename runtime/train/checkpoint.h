@@ -51,8 +51,11 @@ typedef struct Checkpoint {
     SafePair *options;
 } Checkpoint;
 
-/* which: "latest", "best", or a folder's name. Reads every file against its checksum. GRAPHC_IO:
- * there is none, or it cannot be read; GRAPHC_INVALID: it is damaged, and what of it. */
+bool checkpoint_any(const char *root); /* Is there one? */
+/* which: "latest", "best", or a folder's name. Where `latest` is lost, or a process was killed
+ * before it wrote the first one, it is the one of the most steps. Reads every file against its
+ * checksum. GRAPHC_IO: there is none, or it cannot be read; GRAPHC_INVALID: it is damaged, and what
+ * of it. */
 GRAPHC_MUST_USE graphc_status checkpoint_open(const char *root, const char *which, Checkpoint *out,
                                               ErrorText e);
 void checkpoint_close(Checkpoint *c);

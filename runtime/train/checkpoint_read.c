@@ -2,6 +2,7 @@
 #include "runtime/base/map.h"
 #include "runtime/train/checkpoint_internal.h"
 #include "runtime/train/json_read.h"
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,27 @@ bool checkpoint_pointer(const char *root, const char *which, CheckpointName *out
     if (m.data) file_unmap(&m);
     free(path);
     return ok && checkpoint_is_name(out->text);
+}
+
+/* The checkpoint of the most steps; false: there is none. */
+static bool find_newest(const char *root, CheckpointName *out) {
+    unsigned long long most = 0;
+    DIR *d = opendir(root);
+    *out = (CheckpointName){""};
+    for (const struct dirent *f; d && (f = readdir(d));) {
+        if (!checkpoint_is_name(f->d_name)) continue;
+        unsigned long long step = strtoull(f->d_name + 5, NULL, 10);
+        if (*out->text && step < most) continue;
+        most = step;
+        memcpy(out->text, f->d_name, strlen(f->d_name) + 1); /* a checkpoint's name fits */
+    }
+    if (d) closedir(d);
+    return *out->text;
+}
+
+bool checkpoint_any(const char *root) {
+    CheckpointName name;
+    return checkpoint_pointer(root, "latest", &name) || find_newest(root, &name);
 }
 
 /* --- checkpoint.json ------------------------------------------------------------------------ */
@@ -191,7 +213,8 @@ graphc_status checkpoint_open(const char *root, const char *which, Checkpoint *o
     *out = (Checkpoint){.info = {.loss = (double)NAN, .best_loss = (double)NAN}};
     if (checkpoint_is_name(which))
         snprintf(name.text, sizeof name.text, "%s", which);
-    else if (!checkpoint_pointer(root, which, &name))
+    else if (!checkpoint_pointer(root, which, &name) &&
+             (strcmp(which, "latest") || !find_newest(root, &name)))
         return error_set(e, GRAPHC_IO, "%s has no %s checkpoint", root, which);
     out->folder = checkpoint_join(root, name.text);
     if (!out->folder) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a checkpoint");
@@ -224,8 +247,9 @@ graphc_status checkpoint_match(const Checkpoint *c, const SafePair *options, uin
         const char *was = option_of(c, options[i].key), *is = options[i].value;
         if (was && is && strcmp(was, is) == 0) continue;
         ErrorText rest = {e.text ? e.text + used : NULL, e.size - used};
-        st = error_set(rest, GRAPHC_MISMATCH, "%s%s was %s, is %s", used ? "; " : "",
-                       options[i].key, was ? was : "not given", is ? is : "not given");
+        st =
+            error_set(rest, GRAPHC_MISMATCH, "%s%s was %s, is %s", used ? "; " : "", options[i].key,
+                      was && *was ? was : "not given", is && *is ? is : "not given");
         used += e.text ? strlen(e.text + used) : 0;
     }
     return st;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define STATE_FILE "state.safetensors"
 
@@ -87,11 +86,7 @@ static graphc_status take_up(Loop *l, const Checkpoint *c) {
 /* A run that was killed before its first checkpoint begins again. */
 static graphc_status find_run(Loop *l) {
     Checkpoint c;
-    char *latest = inside(l->checkpoints, "latest");
-    if (!latest) return no_memory(l);
-    bool there = access(latest, F_OK) == 0;
-    free(latest);
-    if (!there) return GRAPHC_OK;
+    if (!checkpoint_any(l->checkpoints)) return GRAPHC_OK;
     if (!l->o->resume)
         return error_set(l->e, GRAPHC_USAGE,
                          "%s has a run already: resume it, or take another folder", l->o->folder);

@@ -142,7 +142,12 @@ static void check_keeping(void) {
     CHECK_EQ_I(whole("latest"), 60);
     CHECK_EQ_I(whole("best"), 20);
     CHECK_EQ_I(whole("step-00000050"), 50);
-    CHECK_EQ_I(entries(root), 5);          /* 20, 50, 60, latest, best */
+    CHECK_EQ_I(entries(root), 5); /* 20, 50, 60, latest, best */
+    CHECK(checkpoint_any(root) && !checkpoint_any(folder));
+    char latest[512]; /* lost, it is the one of the most steps */
+    snprintf(latest, sizeof latest, "%s/latest", root);
+    CHECK(unlink(latest) == 0 && checkpoint_any(root));
+    CHECK_EQ_I(whole("latest"), 60);
     CHECK(save(60, true, 1) == GRAPHC_OK); /* once more, in place of itself */
     CHECK_EQ_I(whole("best"), 60);
     CHECK_EQ_I(entries(root), 3);
