@@ -90,6 +90,9 @@ def files(d):
     with open(f"{d}/plain.jsonl", "w") as f:
         f.write("\n".join(json.dumps({"text": "x", "input_ids": x}) for x in docs) + "\n\n")
     check_packing(f"{d}/plain.jsonl", docs, 500)
+    marked = b"\xef\xbb\xbf" + open(f"{d}/plain.jsonl", "rb").read()
+    open(f"{d}/marked.jsonl", "wb").write(marked.replace(b"\n", b"\r\n"))
+    check_packing(f"{d}/marked.jsonl", docs, 500)
     labels = [[-100] * (len(x) // 2) + x[len(x) // 2:] for x in docs]
     labels[3] = [-100] * len(docs[3])
     with open(f"{d}/l.jsonl", "w") as f:

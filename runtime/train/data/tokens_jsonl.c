@@ -1,6 +1,7 @@
 /* Documents from JSON lines. */
 #include "runtime/train/json_read.h"
 #include "runtime/train/data/tokens_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,10 +65,15 @@ static graphc_status parse_line(Lines *l, const char *text, size_t n) {
 
 static graphc_status wrong_item(const Lines *l, const char *what, uint64_t i, int64_t v,
                                 const char *rule) {
-    return error_set(l->e, GRAPHC_INVALID,
-                     "line %llu, %s %llu is %lld; %s (the vocabulary has %lld)",
-                     (unsigned long long)l->line, what, (unsigned long long)i, (long long)v, rule,
-                     (long long)l->vocabulary);
+    return error_set(l->e, GRAPHC_INVALID, "line %llu, %s %llu is %lld; %s",
+                     (unsigned long long)l->line, what, (unsigned long long)i, (long long)v, rule);
+}
+
+static graphc_status wrong_id(const Lines *l, const char *what, uint64_t i, int64_t v,
+                              const char *rule) {
+    char of[128];
+    snprintf(of, sizeof of, "%s (the vocabulary has %lld)", rule, (long long)l->vocabulary);
+    return wrong_item(l, what, i, v, of);
 }
 
 static graphc_status check_length(const Lines *l, const char *what, const Column *c) {
@@ -82,11 +88,11 @@ static graphc_status check_line(const Lines *l) {
     GC_TRY(check_length(l, "items of attention_mask", &l->mask));
     for (uint64_t i = 0; i < l->ids.n; i++)
         if (l->ids.v[i] < 0 || l->ids.v[i] >= l->vocabulary)
-            return wrong_item(l, "input_ids item", i, l->ids.v[i], "ids are below the vocabulary");
+            return wrong_id(l, "input_ids item", i, l->ids.v[i], "ids are below the vocabulary");
     for (uint64_t i = 0; i < l->labels.n; i++)
         if (l->labels.v[i] != TOKENS_IGNORE &&
             (l->labels.v[i] < 0 || l->labels.v[i] >= l->vocabulary))
-            return wrong_item(l, "labels item", i, l->labels.v[i], "labels are ids, or -100");
+            return wrong_id(l, "labels item", i, l->labels.v[i], "labels are ids, or -100");
     for (uint64_t i = 0; i < l->mask.n; i++)
         if (l->mask.v[i] != 0 && l->mask.v[i] != 1)
             return wrong_item(l, "attention_mask item", i, l->mask.v[i], "a mask is 0 or 1");
@@ -139,7 +145,9 @@ static bool is_blank(const char *p, size_t n) {
 }
 
 static graphc_status read_lines(Lines *l) {
+    static const char mark[] = {'\xef', '\xbb', '\xbf'}; /* of UTF-8, as Windows' tools put it */
     const char *at = (const char *)l->source->map.data, *end = at + l->source->map.size;
+    if ((size_t)(end - at) >= sizeof mark && memcmp(at, mark, sizeof mark) == 0) at += sizeof mark;
     for (l->line = 1; at < end; l->line++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop) stop = end;
