@@ -95,9 +95,24 @@ static Value move(const BatchNorm *b, Value trains, Value v, Value batch) {
     return now;
 }
 
+/* Exporters store equal initializers once: those of a norm that was never trained are equal. */
+static bool moves_weight(const BatchNorm *b) {
+    const Value weight[] = {state_of(b->g, b->scale), state_of(b->g, b->shift)},
+                statistic[] = {state_of(b->g, b->mean), state_of(b->g, b->var)};
+    for (int i = 0; i < 4; i++)
+        if (weight[i / 2] && weight[i / 2] == statistic[i % 2]) return true;
+    return false;
+}
+
 static Value by_run(const BatchNorm *b) {
     Lower *l = b->l;
     Graph *g = b->g;
+    if (moves_weight(b)) {
+        lower_unsupported(l, "exporters store equal initializers once: let them be stored apart",
+                          "one initializer is both a weight, which is learnt, and a running "
+                          "statistic, which moves");
+        return 0;
+    }
     if (!state_of(g, b->mean) || !state_of(g, b->var)) {
         lower_unsupported(l, "--batch-norm frozen leaves them as they are",
                           "running statistics that are no initializers cannot be moved");
