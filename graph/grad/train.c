@@ -5,6 +5,7 @@
 #include "graph/grad/layer.h"
 #include "graph/pass/pass.h"
 
+#include "runtime/base/map.h"
 #include <math.h>
 #include <string.h>
 
@@ -268,6 +269,23 @@ static graphc_status hold_gradients(TrainGraph *t, const Entries *e, Value *grad
     return GRAPHC_OK;
 }
 
+static graphc_status name_taken(const Graph *g, MapStr *taken, const char *name) {
+    uint32_t seen;
+    if (mapstr_get(taken, name, &seen))
+        return diag(g->diags, D_UNSUPPORTED, name,
+                    "the model and its training, or two parts of the model, call something so: "
+                    "rename it");
+    return mapstr_put(taken, name, 0), GRAPHC_OK;
+}
+
+/* States and inputs are found by name, in plans and in checkpoints. */
+static graphc_status check_names(const Graph *g) {
+    MapStr *states = mapstr_create(g->arena), *inputs = mapstr_create(g->arena);
+    for (uint32_t i = 0; i < g->states.n; i++) GC_TRY(name_taken(g, states, g->states.v[i].name));
+    for (uint32_t i = 0; i < g->inputs.n; i++) GC_TRY(name_taken(g, inputs, g->inputs.v[i].name));
+    return GRAPHC_OK;
+}
+
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out) {
     *out = (TrainGraph){0};
     if (s->documents) GC_TRY(graph_keep_documents(model, &model));
@@ -301,5 +319,6 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     Value factor = guard_factor(g, &guard, times(g, share.back, clip));
     GC_TRY(updates(out, s, &guard, grad, factor));
     outputs(g, own, w.weight, mean, norm, guard.scale, &e);
+    GC_TRY(check_names(g));
     return diag_status(g->diags);
 }
