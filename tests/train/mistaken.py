@@ -125,6 +125,49 @@ def options():
         train("m.onnx", "cross_entropy(y, t)", *given, *more, status=2, says=says)
 
 
+def renamed(path, of, **names):
+    """The model with other names."""
+    m = onnx.load(of)
+    g, to = m.graph, lambda n: names.get(n, n)
+    for n in g.node:
+        n.input[:], n.output[:] = map(to, n.input), map(to, n.output)
+    for v in (*g.input, *g.output, *g.initializer):
+        v.name = to(v.name)
+    onnx.save(m, path)
+    return path
+
+
+def names():
+    """What training calls something itself; what no file of rows can give; what is given for nothing."""
+    t, y = ("--data", "t=t.npy", "--batch", 8), "cross_entropy(y, t)"
+    given = ("--data", "x=x.npy", *t)
+    train(renamed("lr.onnx", "m.onnx", x="lr"), y, "--data", "lr=x.npy", *t, status=4, says="lr: the model and its training")
+    model = renamed("sum.onnx", "m.onnx", **{"up.weight": "loss_sum"})
+    train(model, y, *given)
+    train(model, y, *given, "--accumulate", 2, status=4, says="loss_sum: the model and its training")
+    m = onnx.load("m.onnx")
+    m.graph.node[-1].output[0] = "z"
+    m.graph.node.append(helper.make_node("Mul", ["z", "temperature"], ["y"]))
+    m.graph.input.append(helper.make_tensor_value_info("temperature", 1, []))
+    onnx.save(m, "scalar.onnx")
+    train("scalar.onnx", y, *given, status=2, says='input "temperature" is a scalar')
+    train("m.onnx", y, *given, "--data", "lr=t.npy", status=2, says='no input "lr" with rows')
+    open("t.txt", "w").write("text" * 20)
+    train("m.onnx", y, "--data", "t.txt", *given, status=2, says="either tokens or arrays")
+    train("b.onnx", CROSS, "--data", "t.txt", "--seq", 4, "--hold-out", 0.001, status=3, says="what is held out: there is nothing")
+
+
+def merged_statistics():
+    """What exporters make of a norm that was never trained: its scale and variance are one initializer."""
+    n, w = helper.make_node, {"c.weight": rng.standard_normal((16, 3)), "one": np.ones(3), "none": np.zeros(3)}
+    g = helper.make_graph([n("MatMul", ["x", "c.weight"], ["a"]), n("BatchNormalization", ["a", "one", "none", "none", "one"], ["y"])], "g",
+                          [helper.make_tensor_value_info("x", 1, ["batch", 16])], [helper.make_tensor_value_info("y", 1, ["batch", 3])],
+                          [numpy_helper.from_array(v.astype(np.float32), k) for k, v in w.items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "bn.onnx")
+    train("bn.onnx", "cross_entropy(y, t)", "--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8, status=4,
+          says="one initializer is both a weight, which is learnt, and a running statistic")
+
+
 def adapters():
     """A weight of an adapter with as many elements as the model's, but in another shape."""
     p = forks.run([graphc, "finetune", "m.onnx", "--loss", "cross_entropy(y, t)", "--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8,
@@ -147,5 +190,7 @@ with tempfile.TemporaryDirectory() as tmp:
     ignored()
     other_losses()
     options()
+    names()
+    merged_statistics()
     adapters()
 sys.exit(failed() > 0)

@@ -156,22 +156,34 @@ static graphc_status make_slot(Feed *f, const graphc_plan *plan, uint32_t i, Err
                           : error_set(e, GRAPHC_NO_MEMORY, "a batch of \"%s\"", io.name);
 }
 
+static bool is_used(const Feed *f, const Array *a) {
+    for (uint32_t i = 0; i < f->nslots; i++)
+        if (f->slots[i].array == a) return true;
+    return false;
+}
+
 /* Each array is some input's. */
-static graphc_status check_used(const Feed *f, const graphc_plan *plan, ErrorText e) {
+static graphc_status check_used(const Feed *f, ErrorText e) {
     for (uint32_t i = 0; i < f->arrays.n; i++)
-        if (graphc_plan_find_input(plan, f->arrays.v[i].name) < 0)
-            return error_set(e, GRAPHC_USAGE, "the model has no input \"%s\"",
+        if (!is_used(f, &f->arrays.v[i]))
+            return error_set(e, GRAPHC_USAGE, "the model has no input \"%s\" with rows",
                              safe_name(f->arrays.v[i].name).text);
     return GRAPHC_OK;
+}
+
+static graphc_status check_kinds(const FeedOptions *o, ErrorText e) {
+    uint32_t arrays = 0;
+    for (uint32_t i = 0; i < o->nfiles; i++) arrays += strchr(o->files[i], '=') != NULL;
+    if (!arrays || arrays == o->nfiles) return GRAPHC_OK;
+    return error_set(e, GRAPHC_USAGE, "data is either tokens or arrays (NAME=FILE), not both");
 }
 
 graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, ErrorText e) {
     *f = (Feed){.batch = o->batch, .seq = o->seq, .ignored = range_ignored(plan)};
     tokens_init(&f->tokens);
     arrays_init(&f->arrays);
+    GC_TRY(check_kinds(o, e));
     for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, o, plan, o->files[i], e));
-    if (f->tokens.ntokens && f->arrays.n)
-        return error_set(e, GRAPHC_USAGE, "data is either tokens or arrays (NAME=FILE), not both");
     if (f->arrays.n && o->hold_out > 0)
         return error_set(e, GRAPHC_USAGE, "--hold-out parts tokens; of arrays give --eval-data");
     if (f->tokens.ntokens) GC_TRY(pack_tokens(f, o, e));
@@ -180,7 +192,7 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
     f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
     if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
     for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, plan, i, e));
-    return check_used(f, plan, e);
+    return check_used(f, e);
 }
 
 void feed_close(Feed *f) {

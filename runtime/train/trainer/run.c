@@ -157,17 +157,43 @@ static graphc_status plan_steps(Run *r, ErrorText e) {
     return schedule_check(&r->schedule, e);
 }
 
+/* The trainer gives its own scalars; those of the model no file of rows gives. */
+static graphc_status check_scalars(const graphc_plan *p, ErrorText e) {
+    static const char *const own[] = {"lr", "step", "generator"};
+    for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
+        const graphc_io_info io = graphc_plan_input(p, i);
+        bool given = io.rank != 0;
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++) given |= !strcmp(io.name, own[k]);
+        if (!given)
+            return error_set(e, GRAPHC_USAGE,
+                             "input \"%s\" is a scalar, and data has rows: make it a constant of "
+                             "the model",
+                             safe_name(io.name).text);
+    }
+    return GRAPHC_OK;
+}
+
+/* What is held out, of the same files or others. */
+static graphc_status open_eval(Run *r, const graphc_plan *plan, ErrorText e) {
+    const FeedOptions *o = &r->o->eval;
+    char why[768] = "";
+    if (!o->nfiles) return GRAPHC_OK;
+    graphc_status st = feed_open(&r->eval, o, plan, (ErrorText){why, sizeof why});
+    if (st != GRAPHC_OK) return error_set(e, st, "what is held out: %s", why);
+    if (feed_batches(&r->eval)) return GRAPHC_OK;
+    return error_set(e, GRAPHC_INVALID, "%llu held-out rows do not fill a batch of %u",
+                     (unsigned long long)feed_rows(&r->eval), o->batch);
+}
+
 graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_session *s,
                         LoopEnd *end, ErrorText e) {
     Run r = {.o = o};
     GC_TRY(told(&r, trainer_open(&r.t, plan, s, o->seed), e));
     if (o->accumulate > 1 && r.t.accumulate < 0)
         return error_set(e, GRAPHC_INVALID, "the plan has no entry \"accumulate\"");
+    GC_TRY(check_scalars(plan, e));
     graphc_status st = feed_open(&r.feed, &o->feed, plan, e);
-    if (st == GRAPHC_OK && o->eval.nfiles) st = feed_open(&r.eval, &o->eval, plan, e);
-    if (st == GRAPHC_OK && o->eval.nfiles && !feed_batches(&r.eval))
-        st = error_set(e, GRAPHC_INVALID, "%llu held-out rows do not fill a batch of %u",
-                       (unsigned long long)feed_rows(&r.eval), o->eval.batch);
+    if (st == GRAPHC_OK) st = open_eval(&r, plan, e);
     if (st == GRAPHC_OK) st = plan_steps(&r, e);
     if (st == GRAPHC_OK) st = say_what(&r, plan, e);
     if (st == GRAPHC_OK) st = all_steps(&r, end, e);
