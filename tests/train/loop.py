@@ -340,7 +340,8 @@ json: true
         err = run(*args, "--config", f"{tmp}/bad.yaml", "-o", f"{tmp}/none", status=status)
         check(word in err, f"{word!r} is not said of {text!r}: {err!r}")
     for text, status, word in (("[1]", 3, "an object"), ('{"batch": 4,}', 3, "line 1"), ('{"bach": 4}', 2, "no option --bach"),
-                               ('{"steps": "four"}', 2, "four"), ('{"steps": null}', 2, "no text"), ('{"no-shuffle": 1}', 2, "no value")):
+                               ('{"steps": "four"}', 2, "four"), ('{"steps": null}', 2, "no text"), ('{"no-shuffle": 1}', 2, "no value"),
+                               ('{"seed": [1, 2]}', 2, "--seed takes one value, not 2"), ('{"config": "a"}', 2, "for the command line")):
         open(f"{tmp}/bad.json", "w").write(text)
         err = run(*args, "--config", f"{tmp}/bad.json", "-o", f"{tmp}/none", status=status)
         check(word in err, f"{word!r} is not said of {text}: {err!r}")

@@ -73,6 +73,8 @@ typedef struct Verb {
 
 graphc_status cli_parse(Cli *c, int argc, char **argv);
 /* Sets an option by its long name, said to stand in `file`; value NULL: none is given. */
+/* Whether an option may be given more than once; also of one that there is not. */
+bool cli_option_repeats(const Cli *c, const char *name);
 graphc_status cli_option_set(Cli *c, const char *file, const char *name, const char *value);
 /* --config: options that the command line does not give. */
 graphc_status cli_config_read(Cli *c);

@@ -382,10 +382,13 @@ static bool parse_state(Cli *c, const char *s) {
     return true;
 }
 
+static bool repeats(const OptRow *row) {
+    return row->kind == OPT_LIST || row->kind == OPT_DIM || row->kind == OPT_INPUT ||
+           row->kind == OPT_STATE;
+}
+
 static bool apply(Cli *c, const OptRow *row, const char *value) {
-    GivenOption given = {row->name, row->kind == OPT_FLAG ? NULL : value,
-                         row->kind == OPT_LIST || row->kind == OPT_DIM || row->kind == OPT_INPUT ||
-                             row->kind == OPT_STATE};
+    GivenOption given = {row->name, row->kind == OPT_FLAG ? NULL : value, repeats(row)};
     vec_push(c->arena, &c->given, given);
     char *field = (char *)c + row->field;
     switch (row->kind) {
@@ -454,6 +457,11 @@ graphc_status cli_option_set(Cli *c, const char *file, const char *name, const c
         return diag(c->diags, D_USAGE, file, value ? "%s takes no value" : "%s needs a value",
                     name);
     return apply(c, row, value) ? GRAPHC_OK : malformed(c, file, row, value);
+}
+
+bool cli_option_repeats(const Cli *c, const char *name) {
+    const OptRow *row = find(name, strlen(name), c->verb->name);
+    return !row || repeats(row);
 }
 
 graphc_status cli_check_plan_options(Cli *c) {

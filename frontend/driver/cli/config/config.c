@@ -29,10 +29,17 @@ static graphc_status take_value(Cli *c, const char *name, const json_t *v) {
                 name + 2);
 }
 
+static graphc_status check_key(Cli *c, const char *key) {
+    if (strcmp(key, "config") && strcmp(key, "help")) return GRAPHC_OK;
+    return diag(c->diags, D_USAGE, c->train.config, "--%s is for the command line", key);
+}
+
 /* A list is an option that is given several times. */
 static graphc_status take(Cli *c, const char *key, const json_t *v) {
     const char *name = arena_printf(c->arena, "--%s", key);
     size_t n = json_array_size(v);
+    if (n > 1 && !cli_option_repeats(c, name))
+        return diag(c->diags, D_USAGE, c->train.config, "%s takes one value, not %zu", name, n);
     for (size_t i = 0; i < n; i++) GC_TRY(take_value(c, name, json_array_get(v, i)));
     return n ? GRAPHC_OK : take_value(c, name, v);
 }
@@ -66,6 +73,7 @@ graphc_status cli_config_read(Cli *c) {
     if (st == GRAPHC_OK) json_object_foreach(all, key, v) {
             bool there = false;
             for (uint32_t i = 0; i < given.n; i++) there |= strcmp(given.v[i].name + 2, key) == 0;
+            if (st == GRAPHC_OK) st = check_key(c, key);
             if (!there && st == GRAPHC_OK) st = take(c, key, v);
         }
     json_decref(all);
