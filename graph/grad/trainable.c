@@ -1,6 +1,7 @@
 #include "graph/grad/trainable.h"
 #include "graph/grad/layer.h"
 #include "graph/pass/rewrite.h"
+#include "runtime/base/map.h"
 #include "runtime/base/strbuf.h"
 
 #include <string.h>
@@ -143,18 +144,38 @@ static const bool *written_states(const Graph *g) {
     return written;
 }
 
-static void say_left(const Graph *g, const Names *left) {
+static void say_left(const Graph *g, const Names *left, const char *why) {
     enum { SHOWN = 8 };
     StrBuf names;
     sb_init(&names, g->arena);
     for (uint32_t i = 0; i < left->n && i < SHOWN; i++)
         sb_printf(&names, "%s%s", i ? ", " : "", left->v[i]);
     if (left->n > SHOWN) sb_printf(&names, " and %u more", left->n - SHOWN);
-    if (left->n)
-        (void)diag(g->diags, D_NOT_TRAINED, "",
-                   "%s: not multiplied, convolved, looked up or added as a bias, nor named like a "
-                   "parameter; --train REGEX learns what it names",
-                   sb_str(&names));
+    if (left->n) (void)diag(g->diags, D_NOT_TRAINED, "", "%s: %s", sb_str(&names), why);
+}
+
+/* Those that the model stores in the bodies of branches and loops are no states. */
+static void find_inner(const Graph *g, MapStr *states, Names *out) {
+    const bool *learnt = learnt_places(g);
+    uint32_t i;
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        const char *name = n->op == OP_const ? n->attr.constant.name : "";
+        if (*name && dtype_is_float(n->type.dtype) && (learnt[v] || layer_parameter(name)) &&
+            !mapstr_get(states, name, &i))
+            vec_push(g->arena, out, name);
+        if (n->op != OP_if && n->op != OP_loop) continue;
+        for (int k = 0; k < 2 && n->attr.control->body[k]; k++)
+            find_inner(n->attr.control->body[k], states, out);
+    }
+}
+
+static Names inner_names(const Graph *g) {
+    Names out = {0};
+    MapStr *states = mapstr_create(g->arena);
+    for (uint32_t i = 0; i < g->states.n; i++) mapstr_put(states, g->states.v[i].name, i);
+    find_inner(g, states, &out);
+    return out;
 }
 
 graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, Weights *w) {
@@ -170,7 +191,11 @@ graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, W
     GC_TRY(diag_status(g->diags));
     if (c.has_freeze && !c.froze)
         return diag(g->diags, D_USAGE, "--freeze", "\"%s\" is no weight's whole name", t->freeze);
-    say_left(g, &left);
+    const Names inner = inner_names(g);
+    say_left(g, &left,
+             "not multiplied, convolved, looked up or added as a bias, nor named like a parameter; "
+             "--train REGEX learns what it names");
+    say_left(g, &inner, "stored in the body of a branch or loop, where nothing is learnt");
     return w->state.n ? GRAPHC_OK
                       : diag(g->diags, D_USAGE, "--train", "no weight of the model is trained");
 }

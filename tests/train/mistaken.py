@@ -168,6 +168,20 @@ def merged_statistics():
           says="one initializer is both a weight, which is learnt, and a running statistic")
 
 
+def branches():
+    """Weights that a branch has for itself are not learnt, and named."""
+    n, value = helper.make_node, helper.make_tensor_value_info
+    weight = lambda name, *shape: numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+    branch = lambda k: helper.make_graph([n("MatMul", ["h", f"own.{k}"], [f"y.{k}"])], k, [], [value(f"y.{k}", 1, ["batch", 3])], [weight(f"own.{k}", 5, 3)])
+    nodes = [n("MatMul", ["x", "w"], ["h"]), n("ReduceSum", ["x"], ["s"], keepdims=0), n("Less", ["s", "zero"], ["c"]),
+             n("If", ["c"], ["y"], then_branch=branch("a"), else_branch=branch("b"))]
+    g = helper.make_graph(nodes, "g", [value("x", 1, ["batch", 16])], [value("y", 1, ["batch", 3])],
+                          [weight("w", 16, 5), numpy_helper.from_array(np.float32(0), "zero")])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "if.onnx")
+    train("if.onnx", "cross_entropy(y, t)", "--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8,
+          says="own.a, own.b: stored in the body of a branch or loop, where nothing is learnt")
+
+
 def adapters():
     """A weight of an adapter with as many elements as the model's, but in another shape."""
     p = forks.run([graphc, "finetune", "m.onnx", "--loss", "cross_entropy(y, t)", "--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8,
@@ -192,5 +206,6 @@ with tempfile.TemporaryDirectory() as tmp:
     options()
     names()
     merged_statistics()
+    branches()
     adapters()
 sys.exit(failed() > 0)
