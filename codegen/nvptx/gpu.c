@@ -312,6 +312,10 @@ const KAxis *gpu_axis(const Gpu *g, uint32_t axis) {
     return &g->k->axes[__builtin_ctz(axis)];
 }
 
+LLVMValueRef gpu_is_first(Gpu *g) {
+    return LLVMBuildICmp(g->e->b, LLVMIntEQ, g->tid, emit_i64(g->e, 0), "");
+}
+
 LLVMValueRef gpu_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildAdd(e->b, a, b, "");
 }
@@ -327,6 +331,11 @@ LLVMValueRef gpu_below(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 LLVMValueRef gpu_smaller(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     LLVMValueRef v[2] = {a, b};
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+LLVMValueRef gpu_larger(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.smax", e->i64, v, 2);
 }
 
 Expr gpu_kept_inside(Emit *e, const char *name, Expr extent, LLVMValueRef at) {

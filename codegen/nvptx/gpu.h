@@ -83,11 +83,13 @@ int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t inner
 int64_t gpu_hint(Emit *e, Expr x);
 /* The axis of a mask of one. */
 const KAxis *gpu_axis(const Gpu *g, uint32_t axis);
+LLVMValueRef gpu_is_first(Gpu *g); /* in one thread of the block */
 /* Arithmetic on i64. */
 LLVMValueRef gpu_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef gpu_muli(Emit *e, LLVMValueRef a, int64_t b);
 LLVMValueRef gpu_below(Emit *e, LLVMValueRef a, LLVMValueRef b); /* a < b */
 LLVMValueRef gpu_smaller(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef gpu_larger(Emit *e, LLVMValueRef a, LLVMValueRef b);
 /* A position inside of `extent`: `at`, or the last one where that is past the end. */
 Expr gpu_kept_inside(Emit *e, const char *name, Expr extent, LLVMValueRef at);
 

@@ -230,8 +230,7 @@ static void run_pairs(Gpu *g, uint32_t par, int lane, int64_t vectors) {
     }
 }
 
-/* --- Vectors and what is left ------------------------------------------------------------------
- */
+/* --- Vectors and what is left ----------------------------------------------------------------- */
 
 /* All points lie along one axis, whose length is no multiple of a vector: the axis; or -1. Of what
  * several axes make, rows would begin at any element. Gives the lanes. */

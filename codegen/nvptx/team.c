@@ -182,8 +182,7 @@ static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t
     (void)join_all_lanes(t, p, t->size / 32, acc);
 }
 
-/* --- Blocks of a cluster -----------------------------------------------------------------------
- */
+/* --- Blocks of a cluster ---------------------------------------------------------------------- */
 
 /* Two barriers for each pass, of turns 0 and 1: blocks are one join apart at most. */
 static HV barrier_of(const Team *t, const Pass *p, LLVMValueRef turn) {

@@ -96,8 +96,7 @@ static bool has_shape(Turn *t) {
            gpu_hint(g->e, g->k->axes[t->to].extent) >= SIDE / 2;
 }
 
-/* --- Axes that are stored as one ---------------------------------------------------------------
- */
+/* --- Axes that are stored as one -------------------------------------------------------------- */
 
 /* The axis, none of `but`, that every store walks in steps of so many elements, or -1. */
 static int axis_of_stride(const Gpu *g, Expr stride, uint32_t but) {

@@ -27,9 +27,7 @@ typedef struct Turns {
     uint32_t nstates; /* what a thread holds: of each of these, for all its pieces */
 } Turns;
 
-/* --- What is carried
- * ---------------------------------------------------------------------------
- */
+/* --- What is carried -------------------------------------------------------------------------- */
 
 static bool is_store_of(const Gpu *g, KVal v, uint32_t param) {
     return g->k->ops[v].op == K_kstore && g->k->ops[v].buf == param;
@@ -70,9 +68,7 @@ static void leave_carried(Turns *t) {
     }
 }
 
-/* --- A point, or a row's pieces
- * ----------------------------------------------------------------
- */
+/* --- A point, or a row's pieces --------------------------------------------------------------- */
 
 typedef void EachFn(Turns *t, Held *h, const Carried *c, LLVMValueRef live, LLVMValueRef *state);
 
@@ -128,9 +124,7 @@ static void place(Turns *t, Held *h) {
     if (t->r.axes) row_place(h);
 }
 
-/* --- A turn
- * ------------------------------------------------------------------------------------
- */
+/* --- A turn ----------------------------------------------------------------------------------- */
 
 /* Its own loads: those that all turns make are made before the first. */
 static bool is_asked(const Turns *t, KVal v) {
@@ -249,8 +243,7 @@ static uint32_t choose_together(const Turns *t) {
     return t->g->j->shrink ? 1 : n;
 }
 
-/* --- The kernel --------------------------------------------------------------------------------
- */
+/* --- The kernel ------------------------------------------------------------------------------- */
 
 /* Vectors along the row's innermost axis, where there are enough threads all
  * the same; a team has at most a warp's. */

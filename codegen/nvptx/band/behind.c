@@ -134,8 +134,7 @@ static LLVMValueRef met(const Behind *x, LLVMValueRef at, uint32_t f) {
     return all;
 }
 
-/* --- The rest ----------------------------------------------------------------------------------
- */
+/* --- The rest --------------------------------------------------------------------------------- */
 
 /* The row of a turn behind its first folds: number, and its folds, [op]; NULL: not known yet. */
 typedef struct Rest {

@@ -8,8 +8,7 @@ uint32_t band_pieces(const Band *b, KVal v) {
     return (uint32_t)dtype_bytes(t) * g->e->lanes / BAND_PIECE;
 }
 
-/* --- What rows stand on ------------------------------------------------------------------------
- */
+/* --- What rows stand on ----------------------------------------------------------------------- */
 
 LLVMValueRef band_place(const Band *b, LLVMValueRef at, bool full) {
     Gpu *g = b->r.team.g;
@@ -63,8 +62,7 @@ LLVMValueRef **band_fixed(Band *b) {
     return x;
 }
 
-/* --- Requests ----------------------------------------------------------------------------------
- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 static void stage_of(const Band *b, LLVMValueRef at, HV *stage, HV *round) {
     Emit *e = b->r.team.g->e;
@@ -218,7 +216,7 @@ void band_init(Band *b) {
     Emit *e = b->r.team.g->e;
     EmitIf one;
     if (!b->whole) return;
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, b->r.team.g->tid, emit_i64(e, 0), "");
+    LLVMValueRef first = gpu_is_first(b->r.team.g);
     emit_if_begin(e, &one, first);
     for (uint32_t i = 0; i < b->stages * b->teams; i++)
         hop_barrier_init(e, hop_addi(e, hop_shared(b->r.team.g), b->bars + i * HOP_BARRIER_BYTES),

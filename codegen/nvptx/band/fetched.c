@@ -53,7 +53,7 @@ static void init_late(BandTurns *t) {
     t->late_bars = LLVMBuildPtrToInt(e->b, gpu_shared(g, e->i64, n), e->i32, "");
     t->late_room =
         LLVMBuildPtrToInt(e->b, gpu_shared(g, e->f32, n * late_folds(b) * parts_of(b)), e->i32, "");
-    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    emit_if_begin(e, &one, gpu_is_first(g));
     for (uint32_t i = 0; i < n; i++)
         hop_barrier_init(e, hop_addi(e, t->late_bars, i * HOP_BARRIER_BYTES),
                          b->cluster > 1 ? 1 : b->r.team.size / 32);

@@ -6,8 +6,7 @@
  * that a team has not left yet. */
 #include "codegen/nvptx/band/band.h"
 
-/* --- Rows of teams at their own pace -----------------------------------------------------------
- */
+/* --- Rows of teams at their own pace ---------------------------------------------------------- */
 
 /* In the current scope the kernel's axes stand at this row: it is the block's, whatever the
  * number of blocks. */
@@ -129,15 +128,14 @@ void band_copies_arrive(Emit *e, HV bar) {
             &bar, 1);
 }
 
-/* --- The warp ----------------------------------------------------------------------------------
- */
+/* --- The warp --------------------------------------------------------------------------------- */
 
 void band_fetcher_init(const BandTurns *t) {
     const Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     EmitIf one;
-    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    emit_if_begin(e, &one, gpu_is_first(g));
     for (uint32_t i = 0; i < b->stages; i++) {
         BandStage s = band_stage_at(t, hop_i(e, i));
         hop_barrier_init(e, s.bar, t->ncopied ? 1 + GPU_WARP : 1);

@@ -27,7 +27,7 @@ void band_lists_init(BandTurns *t) {
     const uint32_t n = (b->r.pieces * warps_of(b) + 1) * b->nsums * b->lists.by;
     t->move_bar = LLVMBuildPtrToInt(e->b, gpu_shared(g, e->i64, 1), e->i32, "");
     t->move_room = LLVMBuildPtrToInt(e->b, gpu_shared(g, e->f32, n), e->i32, "");
-    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    emit_if_begin(e, &one, gpu_is_first(g));
     hop_barrier_init(e, t->move_bar, 1);
     emit_if_end(e, &one);
 }

@@ -181,9 +181,9 @@ static void place(Column *c) {
     } else {
         last = LLVMBuildSub(e->b, emit_expr(e, vectors(c)), one, "");
     }
-    LLVMValueRef two[2] = {LLVMBuildAdd(e->b, v, c->lane_id, ""), last};
-    c->vector = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
-    c->inside = LLVMBuildICmp(e->b, LLVMIntSLE, two[0], last, "");
+    v = LLVMBuildAdd(e->b, v, c->lane_id, "");
+    c->vector = gpu_smaller(e, v, last);
+    c->inside = LLVMBuildICmp(e->b, LLVMIntSLE, v, last, "");
 }
 
 /* All that the kernel is made by; false: the block would have too many sums. */

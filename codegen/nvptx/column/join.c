@@ -150,9 +150,8 @@ static void add_some(Column *c, const Parts *m, LLVMValueRef row, uint32_t f, LL
     uint32_t align = 4 * c->lanes < 16 ? 4 * c->lanes : 16;
     for (uint32_t u = 0; u < TOGETHER; u++) {
         LLVMValueRef part = LLVMBuildAdd(e->b, row, emit_i64(e, (int64_t)u * c->rows), "");
-        LLVMValueRef last[2] = {part, emit_i64(e, c->parts - 1)};
         live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, part, emit_i64(e, c->parts), "");
-        p[u] = part_at(c, m, emit_intrinsic(e, "llvm.smin", e->i64, last, 2), at, f);
+        p[u] = part_at(c, m, gpu_smaller(e, part, emit_i64(e, c->parts - 1)), at, f);
         x[u] = emit_load(e, t, p[u], align);
     }
     for (uint32_t u = 0; u < TOGETHER; u++) {

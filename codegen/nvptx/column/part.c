@@ -71,8 +71,8 @@ static LLVMValueRef part_begin(Column *c, LLVMValueRef part) {
     Expr rows = column_walked_rows(c);
     LLVMValueRef n = emit_expr(e, expr_ceildiv(p, rows, expr_const(p, c->rows)));
     n = LLVMBuildUDiv(e->b, LLVMBuildMul(e->b, n, part, ""), emit_i64(e, c->parts), "");
-    LLVMValueRef first[2] = {LLVMBuildMul(e->b, n, emit_i64(e, c->rows), ""), emit_expr(e, rows)};
-    return emit_intrinsic(e, "llvm.smin", e->i64, first, 2);
+    n = LLVMBuildMul(e->b, n, emit_i64(e, c->rows), "");
+    return gpu_smaller(e, n, emit_expr(e, rows));
 }
 
 void column_fold_part(Column *c, LLVMValueRef *acc) {

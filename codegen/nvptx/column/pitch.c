@@ -89,8 +89,7 @@ LLVMValueRef column_other_row(const Column *c, LLVMValueRef first, LLVMValueRef 
                               LLVMValueRef live, LLVMValueRef end) {
     Emit *e = c->g->e;
     if (c->classes) return LLVMBuildSelect(e->b, live, at, first, "");
-    LLVMValueRef last[2] = {at, LLVMBuildSub(e->b, end, emit_i64(e, 1), "")};
-    return emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+    return gpu_smaller(e, at, LLVMBuildSub(e->b, end, emit_i64(e, 1), ""));
 }
 
 /* Elements that rows of this thread's class start past a vector. */

@@ -2,7 +2,7 @@
  * vector of that. The aligned pieces that it lies in are loaded whole, and what is wanted is
  * shifted to their front; by how much is the same in all vectors of a row. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 
 enum { PIECE = 16, WORD = 4, MOST_WORDS = 12 };
 

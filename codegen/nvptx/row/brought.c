@@ -149,11 +149,6 @@ static HV shared_at(const RowPlan *r, uint32_t i) {
     return hop_addi(g->e, hop_shared(g), place_of(r, i));
 }
 
-static LLVMValueRef is_first(const RowPlan *r) {
-    Emit *e = r->team.g->e;
-    return LLVMBuildICmp(e->b, LLVMIntEQ, r->team.g->tid, emit_i64(e, 0), "");
-}
-
 /* Of the row that the current scope stands at (the block's first, in its first thread), as the copy
  * engine has addresses. */
 static HV row_begins(const RowPlan *r, const KOp *o) {
@@ -165,7 +160,7 @@ static HV row_begins(const RowPlan *r, const KOp *o) {
 void row_bring_begin(const RowPlan *r) {
     Emit *e = r->team.g->e;
     EmitIf one;
-    emit_if_begin(e, &one, is_first(r));
+    emit_if_begin(e, &one, gpu_is_first(r->team.g));
     hop_barrier_init(e, shared_at(r, r->nbrought), 1);
     hop_barrier_init_fence(e);
     hop_fence_async(e);
@@ -209,7 +204,7 @@ void row_bring(const RowPlan *r) {
     Emit *e = r->team.g->e;
     EmitIf one;
     HV bar = shared_at(r, r->nbrought), all = hop_i(e, 0);
-    emit_if_begin(e, &one, is_first(r));
+    emit_if_begin(e, &one, gpu_is_first(r->team.g));
     for (uint32_t i = 0; i < r->nbrought; i++) all = hop_add(e, all, whole_of(r, i));
     hop_barrier_expect(e, bar, all);
     for (uint32_t i = 0; i < r->nbrought; i++) {
@@ -270,7 +265,7 @@ void row_leave(Held *h, const Pass *p) {
     }
     hop_fence_async(e);
     gpu_barrier(e);
-    emit_if_begin(e, &one, is_first(r));
+    emit_if_begin(e, &one, gpu_is_first(r->team.g));
     for (uint32_t s = 0; s < p->nstores; s++, h->left++) {
         HV to = row_begins(r, &e->k->ops[p->stores[s]]);
         hop_bulk_store(e, to, shared_at(r, h->left), whole_of(r, h->left));
@@ -283,7 +278,7 @@ void row_leave(Held *h, const Pass *p) {
 void row_left(const RowPlan *r) {
     Emit *e = r->team.g->e;
     EmitIf one;
-    emit_if_begin(e, &one, is_first(r));
+    emit_if_begin(e, &one, gpu_is_first(r->team.g));
     hop_tma_wait_read(e, 0);
     emit_if_end(e, &one);
 }

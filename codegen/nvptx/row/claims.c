@@ -7,11 +7,12 @@
  * gives in one turn is passed on in the next, when it has come. So the first ahead + 1 rows of a
  * cluster are dealt out; every turn adds one to the count, which starts again behind the last. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 
 /* Turns whose rows are known. A slot is written again when no block, which may be a join behind,
  * has to read it. */
 enum { SLOTS = ROW_MOST_AHEAD + 2 };
+_Static_assert((SLOTS & (SLOTS - 1)) == 0, "a turn's number is masked to its slot");
 
 static HV slot(const Claims *c, HV base, HV turn, int64_t bytes) {
     Emit *e = c->g->e;

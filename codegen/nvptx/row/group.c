@@ -57,13 +57,13 @@ static bool choose_team(RowPlan *r, int64_t vectors) {
     uint32_t t = LEAST_TEAM;
     for (; t < GPU_WARP && 2 * t <= vectors; t *= 2) {
         const int64_t pieces = (vectors + t - 1) / t;
-        if (pieces <= ROW_MOST_PIECES && pieces * bytes <= most &&
+        if (pieces <= ROW_GROUP_PIECES && pieces * bytes <= most &&
             conflicts(vectors * bytes, t, bytes) <= MOST_CONFLICTS)
             break;
     }
     r->team.size = t;
     r->pieces = (uint32_t)((vectors + t - 1) / t);
-    return r->pieces <= ROW_MOST_PIECES &&
+    return r->pieces <= ROW_GROUP_PIECES &&
            (t < GPU_WARP || r->pieces * bytes <= (points ? MOST_BYTES : MOST_FOLDED));
 }
 
@@ -111,8 +111,8 @@ LLVMValueRef row_group_begin(RowPlan *r, Expr rows) {
     r->slot = LLVMBuildTrunc(e->b, team, e->i32, "");
     if (expr_divisor(e->exprs, rows) % n == 0) return at;
     LLVMValueRef all = emit_expr(e, rows);
-    LLVMValueRef left[2] = {LLVMBuildSub(e->b, all, first, ""), emit_i64(e, n)};
-    r->here = LLVMBuildTrunc(e->b, emit_intrinsic(e, "llvm.smin", e->i64, left, 2), e->i32, "");
+    const LLVMValueRef left = LLVMBuildSub(e->b, all, first, "");
+    r->here = LLVMBuildTrunc(e->b, gpu_smaller(e, left, emit_i64(e, n)), e->i32, "");
     r->inside = LLVMBuildICmp(e->b, LLVMIntSLT, at, all, "");
     return gpu_smaller(e, at, LLVMBuildSub(e->b, all, emit_i64(e, 1), ""));
 }

@@ -160,10 +160,9 @@ static void place_piece(Held *h, uint32_t u, int64_t all) {
     LLVMValueRef at = LLVMBuildAdd(e->b, r->team.rank, emit_i64(e, first), "");
     EmitScope *outer = e->scope;
     if (first + r->team.size > vectors) {
-        LLVMValueRef last[2] = {at, emit_i64(e, vectors - 1)};
         h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, vectors), "");
         at = r->nbrought ? LLVMBuildSelect(e->b, h->live[u], at, r->team.rank, "")
-                         : emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+                         : gpu_smaller(e, at, emit_i64(e, vectors - 1));
     }
     if (r->first) at = LLVMBuildAdd(e->b, at, r->first, "");
     h->at[u] = at;

@@ -26,7 +26,7 @@ LLVMValueRef row_is_last(const Parts *m) {
     LLVMValueRef flag = gpu_shared(g, e->i32, 1);
     gpu_barrier(e);
     EmitIf first; /* its fences and the barriers order everybody's accesses */
-    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    emit_if_begin(e, &first, gpu_is_first(g));
     gpu_fence(e);
     LLVMValueRef n = gpu_count(e, m->counter, m->n);
     gpu_fence(e);

@@ -4,7 +4,7 @@
  *
  * A vector is 16 bytes at a multiple of 16 bytes. Where rows do not start at such, the vectors of a
  * row begin at the first inside of it, and the elements in front of them and behind are single. */
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 
 enum {
     LEAST = 2048, /* elements of a row */
@@ -141,8 +141,7 @@ static void choose_readers(Long *l) {
  * into each one's half. */
 static void choose_room(Long *l) {
     Gpu *g = l->r->team.g;
-    uint32_t bytes = 0;
-    for (uint32_t i = 0; i < l->nkept; i++) bytes += row_bytes(g, l->kept[i]);
+    const uint32_t bytes = row_bytes_of(g, l->kept, l->nkept);
     int64_t length = gpu_hint(g->e, l->length), n = g->e->lanes, most = 0, least;
     int64_t half = g->m->shared / 2 - ROW_RESERVED, all = g->m->shared - ROW_RESERVED;
     bool alone = bytes && length > half / bytes;

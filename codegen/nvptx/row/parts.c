@@ -32,6 +32,27 @@ bool row_shares_most(const RowPlan *r) {
     return n > row_loads(r);
 }
 
+uint32_t row_bytes(const Gpu *g, KVal v) {
+    const KOp *o = &g->k->ops[v];
+    return (uint32_t)dtype_bytes(o->op == K_kload ? g->k->params[o->buf].dtype : (DType)o->dtype);
+}
+
+uint32_t row_bytes_of(const Gpu *g, const KVal *v, uint32_t n) {
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) bytes += row_bytes(g, v[i]);
+    return bytes;
+}
+
+bool row_is_sent(const Gpu *g, KVal fold) {
+    return gpu_fold_width(g, fold) == 1 && gpu_fold_type(g, fold) == DT_f32;
+}
+
+const Pass *row_last_walk(const Passes *rows) {
+    for (uint32_t i = rows->npasses; i-- > 0;)
+        if (rows->pass[i].axes) return &rows->pass[i];
+    return NULL;
+}
+
 /* Threads that keep a multiprocessor busy. */
 enum { BUSY = 1024 };
 
@@ -134,99 +155,4 @@ void row_store_once(const RowPlan *r, const Pass *p) {
     emit_if_begin(e, &first, is);
     for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
     emit_if_end(e, &first);
-}
-
-/* --- Of long rows ----------------------------------------------------------------------------- */
-
-uint32_t row_bytes(const Gpu *g, KVal v) {
-    const KOp *o = &g->k->ops[v];
-    return (uint32_t)dtype_bytes(o->op == K_kload ? g->k->params[o->buf].dtype : (DType)o->dtype);
-}
-
-void row_bind_long(const Long *l, LLVMValueRef at) {
-    Gpu *g = l->r->team.g;
-    Emit *e = g->e;
-    uint32_t sym;
-    if (l->first_vector) at = LLVMBuildAdd(e->b, at, l->first_vector, "");
-    if (!l->offset) {
-        gpu_bind_lanes(g, l->axis, at);
-        return;
-    }
-    LLVMValueRef v = LLVMBuildMul(e->b, at, emit_i64(e, e->lanes), "");
-    v = LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, emit_expr(e, l->offset), l->head, ""), v, "");
-    Expr base = emit_new_sym(e, "vector", INT64_MAX >> 16, v);
-    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, e->lanes);
-    emit_bind_lanes(e, g->k->axes[l->axis].sym, expr_sub(e->exprs, base, l->offset), NULL, false);
-}
-
-void row_place_kept(Long *l, int64_t vectors) {
-    Gpu *g = l->r->team.g;
-    l->shared = 0;
-    for (uint32_t i = 0; i < l->nkept; i++) {
-        l->slot[i] = l->shared;
-        l->shared += (uint32_t)(vectors * g->e->lanes) * row_bytes(g, l->kept[i]);
-    }
-}
-
-int64_t row_room(const Long *l, int64_t length) {
-    const int64_t lanes = l->r->team.g->e->lanes, line = l->offset ? l->line / lanes : 1;
-    if (l->cluster == 1) return length / lanes;
-    const int64_t n = (length / lanes + l->cluster - 1) / l->cluster;
-    return (n + line - 1) / line * line;
-}
-
-uint32_t row_long_steps(const Long *l) {
-    return l->folders || l->steps < 2 ? l->steps : 2;
-}
-
-/* The last vector is taken by elements where the aligned pieces that it lies in, in a row that
- * starts at a vector, go on behind the end. */
-static void leave_last(Long *l) {
-    Emit *e = l->r->team.g->e;
-    LLVMValueRef n = emit_i64(e, e->lanes), zero = emit_i64(e, 0);
-    LLVMValueRef head = LLVMBuildAnd(e->b, l->head, emit_i64(e, e->lanes - 1), "");
-    LLVMValueRef past = LLVMBuildSub(e->b, n, head, "");
-    LLVMValueRef over = LLVMBuildICmp(e->b, LLVMIntSGT, past, l->tail, "");
-    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntNE, head, zero, "");
-    is = LLVMBuildAnd(e->b, is, over, "");
-    is = LLVMBuildAnd(e->b, is, LLVMBuildICmp(e->b, LLVMIntSGT, l->count, zero, ""), "");
-    l->count = LLVMBuildSub(e->b, l->count, LLVMBuildZExt(e->b, is, e->i64, ""), "");
-    l->tail = LLVMBuildAdd(e->b, l->tail, LLVMBuildSelect(e->b, is, n, zero, ""), "");
-}
-
-/* Of what was measured of the row, the part of this block of the cluster. */
-static void own_part(Long *l) {
-    Emit *e = l->r->team.g->e;
-    LLVMValueRef part = emit_i64(e, l->room), zero = emit_i64(e, 0);
-    LLVMValueRef block = l->r->team.block;
-    l->first_vector = LLVMBuildMul(e->b, block, part, "");
-    LLVMValueRef n[2] = {LLVMBuildSub(e->b, l->count, l->first_vector, ""), part};
-    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
-    n[1] = zero;
-    l->count = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, block, zero, "");
-    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, block, emit_i64(e, l->cluster - 1), "");
-    l->own_head = LLVMBuildSelect(e->b, first, l->head, zero, "");
-    l->own_tail = LLVMBuildSelect(e->b, last, l->tail, zero, "");
-}
-
-/* Elements in front of the first vector, vectors, elements behind the last. */
-void row_measure(Long *l) {
-    Emit *e = l->r->team.g->e;
-    ExprPool *p = e->exprs;
-    LLVMValueRef length = emit_expr(e, l->length);
-    l->head = emit_i64(e, 0);
-    if (l->offset) {
-        l->offset = emit_resolve(e, l->offset);
-        Expr past = expr_mod(p, l->offset, expr_const(p, l->line));
-        LLVMValueRef head = LLVMBuildSub(e->b, emit_i64(e, l->line), emit_expr(e, past), "");
-        LLVMValueRef two[2] = {LLVMBuildAnd(e->b, head, emit_i64(e, l->line - 1), ""), length};
-        l->head = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
-    }
-    LLVMValueRef rest = LLVMBuildSub(e->b, length, l->head, "");
-    l->count = LLVMBuildLShr(e->b, rest, emit_i64(e, __builtin_ctz(e->lanes)), "");
-    l->tail = LLVMBuildAnd(e->b, rest, emit_i64(e, e->lanes - 1), "");
-    if (l->across) leave_last(l);
-    l->own_head = l->head, l->own_tail = l->tail;
-    if (l->cluster > 1) own_part(l);
 }

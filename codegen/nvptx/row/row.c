@@ -1,69 +1,7 @@
 /* A row per team of threads, which walk it side by side. A row that fits into the team's registers
- * is read once (held.c); long ones are, where shared memory holds them (long.c); others are
- * walked once per pass. */
-#include "codegen/nvptx/row/row.h"
-
-/* --- Rows that are walked --------------------------------------------------------------------- */
-
-enum { STEPS = 4 };
-
-/* The team goes from `lo` to `hi`, each thread `steps` vectors at a time: all of them are read
- * before any result is stored. */
-static void walk(const RowPlan *r, const Pass *p, uint32_t steps, LLVMValueRef lo, LLVMValueRef hi,
-                 uint32_t nacc, LLVMValueRef *acc) {
-    Gpu *g = r->team.g;
-    Emit *e = g->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    EmitScope *scope[STEPS];
-    int64_t least, most;
-    expr_range(e->exprs, row_vectors(r, p->axes), &least, &most);
-    *l = emit_loop(e, nacc);
-    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
-    emit_loop_begin(e, l, "row", lo, hi, emit_i64(e, (int64_t)steps * r->team.size), false);
-    Expr first = emit_new_sym(e, "j", most > 0 ? most - 1 : 0, l->i);
-    EmitScope *outer = e->scope;
-    for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
-    for (uint32_t u = 0; u < steps; u++) {
-        scope[u] = emit_push(e);
-        row_bind(r, p->axes, expr_addi(e->exprs, first, (int64_t)u * r->team.size));
-        LLVMValueRef *at = l->next;
-        for (uint32_t f = 0; f < p->nfolds; f++) {
-            row_fold(r, p->folds[f], NULL, at);
-            at += gpu_fold_width(g, p->folds[f]);
-        }
-        for (uint32_t i = 0; i < p->nstores; i++)
-            (void)emit_value(e, g->k->ops[p->stores[i]].in[0]);
-        (void)emit_switch(e, outer);
-    }
-    for (uint32_t u = 0; u < steps; u++) {
-        (void)emit_switch(e, scope[u]);
-        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
-        (void)emit_switch(e, outer);
-    }
-    emit_loop_end(e, l);
-    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
-}
-
-static void walk_pass(const RowPlan *r, const Pass *p) {
-    Gpu *g = r->team.g;
-    Emit *e = g->e;
-    if (!p->axes) {
-        row_store_once(r, p);
-        return;
-    }
-    LLVMValueRef acc[ROWS_MAX_FOLDS * 2];
-    uint32_t nacc = gpu_fold_init(g, p, e->lanes, acc);
-    Expr vectors = row_vectors(r, p->axes);
-    LLVMValueRef end = emit_expr(e, vectors), from = r->team.rank;
-    int64_t stride = (int64_t)STEPS * r->team.size;
-    if (gpu_hint(e, vectors) >= stride && !g->j->shrink) {
-        LLVMValueRef whole = LLVMBuildAnd(e->b, end, emit_i64(e, -stride), "");
-        walk(r, p, STEPS, from, whole, nacc, acc);
-        from = LLVMBuildAdd(e->b, whole, r->team.rank, "");
-    }
-    walk(r, p, 1, from, end, nacc, acc);
-    row_results(r, p, acc);
-}
+ * is read once (held.c); long ones are, where shared memory holds them (long.c); others are walked
+ * once per pass (walked.c). */
+#include "codegen/nvptx/row/long.h"
 
 /* --- Plan ------------------------------------------------------------------------------------- */
 
@@ -153,81 +91,6 @@ static void choose_team(RowPlan *r, bool held) {
     *r = w.way[gpu_ways(g, facts, w.name, w.n)];
 }
 
-enum { LONG_WAYS = 12 };
-
-/* What all rows read alike is more than a row, so that reading it again for each would hold caches
- * up longer than memory takes. Half of a row is enough where a block that holds a row has a
- * multiprocessor to itself: while it finishes one, it asks memory for nothing. */
-static bool reads_much_again(const Long *l, bool alone) {
-    const Gpu *g = l->r->team.g;
-    uint32_t kept = 0, fixed = 0;
-    for (uint32_t i = 0; i < l->nkept; i++) kept += row_bytes(g, l->kept[i]);
-    for (uint32_t i = 0; i < l->nfixed; i++) fixed += row_bytes(g, l->fixed[i]);
-    return fixed > kept || (alone && fixed && 2 * fixed >= kept);
-}
-
-/* By warps with roles, which hold rows in registers or leave them in shared memory, in a block or
- * else in two that share the row. */
-static uint32_t roles_ways(const Long *l, bool first, Long *way, const char **name) {
-    static const struct {
-        bool (*take)(Long *, uint32_t);
-        uint32_t cluster;
-        const char *name;
-    } ways[] = {{row_teams, 1, "by teams"},
-                {row_teams, 2, "by teams of 2"},
-                {row_roles, 1, "by roles"},
-                {row_roles, 2, "by roles of 2"}};
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < 4; i++) {
-        way[n] = *l;
-        if (ways[i].take(&way[n], ways[i].cluster) &&
-            reads_much_again(&way[n], l->blocks == 1) == first)
-            name[n++] = ways[i].name;
-    }
-    return n;
-}
-
-/* Ways of a long row: where blocks gain by keeping what all rows read alike, warps have roles; it
- * comes by the copy engine where it can; if no block holds all of it, a cluster of blocks does, as
- * small a one as can. The way to take first. */
-static uint32_t long_ways(const Long *l, Long *way, const char **name) {
-    static const char *const turns[] = {"in turns", "in turns by 2", "in turns by 4",
-                                        "in turns by 8"};
-    uint32_t n = roles_ways(l, true, way, name);
-    for (uint32_t i = 1; i < 4 && !l->all_kept; i++) {
-        way[n] = *l;
-        if (row_turns(&way[n], 1u << i)) name[n++] = turns[i];
-    }
-    way[n] = *l;
-    if (row_copies(&way[n])) name[n++] = "copied";
-    way[n] = *l, name[n++] = "loaded";
-    for (uint32_t i = 0; i < 4 && l->all_kept; i++) {
-        way[n] = *l;
-        if (row_turns(&way[n], 1u << i)) name[n++] = turns[i];
-    }
-    return n + roles_ways(l, false, way + n, name + n);
-}
-
-static void choose_long(Long *l) {
-    Gpu *g = l->r->team.g;
-    Emit *e = g->e;
-    int64_t rows, length;
-    Long way[LONG_WAYS];
-    const char *name[LONG_WAYS];
-    uint32_t n = long_ways(l, way, name), at = 0;
-    if (n > 1 && expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) &&
-        expr_is_const(e->exprs, l->length, &length)) {
-        const char *facts = arena_printf(g->j->arena, "long row %lld of %lld lanes=%u",
-                                         (long long)rows, (long long)length, e->lanes);
-        at = gpu_ways(g, facts, name, n);
-    }
-    *l = way[at];
-    l->r->team.size = l->threads;
-    g->j->shared_bytes = l->shared;
-    if (!g->j->min_blocks) g->j->min_blocks = l->blocks;
-    if (g->j->min_blocks < l->blocks) l->blocks = g->j->min_blocks; /* more would spill */
-}
-
 /* --- The kernel ------------------------------------------------------------------------------- */
 
 typedef struct Block {
@@ -275,36 +138,23 @@ static LLVMValueRef first_row(RowPlan *r, const Block *b) {
     return LLVMBuildAdd(e->b, at, team, "");
 }
 
-static void run_rows(Gpu *g, int64_t length) {
+/* The rows of a block, which each of its teams takes one or more of. l: long ones, or NULL. */
+static void run_blocks(RowPlan *r, Long *l, bool held) {
+    Gpu *g = r->team.g;
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    RowPlan r = {.team.g = g, .lane = choose_lanes(g)};
-    Long l;
-    const bool grouped = !g->j->yielded && row_groups(&r);
-    bool held = grouped || (!g->j->yielded && row_hold(&r)), is_long = !held && row_long(&r, &l);
-    g->j->yields = held; /* if that takes too many registers */
-    if (!held && !is_long)
-        r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
-    if (is_long)
-        choose_long(&l);
-    else if (!grouped)
-        choose_team(&r, held);
-    if (is_long && l.turns) {
-        (l.teams ? row_run_teams : l.folders ? row_run_roles : row_run_turns)(&l);
-        return;
-    }
-    Block b = {.threads = grouped ? r.group * r.team.size : block_threads(&r, held)};
-    b.teams = b.threads / r.team.size;
+    Block b = {.threads = r->group ? r->group * r->team.size : block_threads(r, held)};
+    b.teams = b.threads / r->team.size;
     b.rows = gpu_points(e, g->k, g->rows->par);
-    if (held) row_occupy(&r, b.threads);
-    if (r.nbrought) g->j->shared_bytes = row_brought_bytes(&r);
-    r.team.reads = held;
-    choose_together(&r, &b, held && !grouped);
-    b.exact |= grouped; /* nobody leaves */
+    if (held) row_occupy(r, b.threads);
+    if (r->nbrought) g->j->shared_bytes = row_brought_bytes(r);
+    r->team.reads = held;
+    choose_together(r, &b, held && !r->group);
+    b.exact |= r->group > 0; /* nobody leaves */
     /* In a branch of its own a row would read what all rows share ahead of the wait. */
     if (held && b.exact) g->order = GPU_WAITS_LATER;
     gpu_launch(g, b.threads, expr_ceildiv(p, b.rows, expr_const(p, b.teams * b.together)), 0, 0);
-    LLVMValueRef at = grouped ? row_group_begin(&r, b.rows) : first_row(&r, &b);
+    LLVMValueRef at = r->group ? row_group_begin(r, b.rows) : first_row(r, &b);
     EmitIf inside;
     if (!b.exact)
         emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, b.rows), ""));
@@ -312,12 +162,35 @@ static void run_rows(Gpu *g, int64_t length) {
     for (uint32_t i = 1; i < b.together; i++) row[i] = expr_addi(p, row[0], (int64_t)i * b.teams);
     if (!held) gpu_decode(e, g->k, g->rows->par, row[0]);
     if (held)
-        row_run_held(&r, row, b.together);
-    else if (is_long)
-        row_run_long(&l);
+        row_run_held(r, row, b.together);
+    else if (l)
+        row_run_long(l);
     else
-        for (uint32_t i = 0; i < g->rows->npasses; i++) walk_pass(&r, &g->rows->pass[i]);
+        for (uint32_t i = 0; i < g->rows->npasses; i++) row_walk_pass(r, &g->rows->pass[i]);
     if (!b.exact) emit_if_end(e, &inside);
+}
+
+/* Threads of a team that walks rows of that many elements. */
+static uint32_t walking_team(int64_t length) {
+    return length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
+}
+
+static void run_rows(Gpu *g, int64_t length) {
+    RowPlan r = {.team.g = g, .lane = choose_lanes(g)};
+    Long l;
+    const bool grouped = !g->j->yielded && row_groups(&r);
+    const bool held = grouped || (!g->j->yielded && row_hold(&r));
+    const bool is_long = !held && row_long(&r, &l);
+    g->j->yields = held; /* if that takes too many registers */
+    if (!held && !is_long) r.team.size = walking_team(length);
+    if (is_long)
+        row_choose_long(&l);
+    else if (!grouped)
+        choose_team(&r, held);
+    if (is_long && l.turns)
+        (l.teams ? row_run_teams : l.folders ? row_run_roles : row_run_turns)(&l);
+    else
+        run_blocks(&r, is_long ? &l : NULL, held);
 }
 
 /* Statistics stand between the last element that is read and the first that is stored: where all

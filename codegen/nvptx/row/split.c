@@ -1,7 +1,7 @@
 /* Few long folds: norms of gradients, means of a whole tensor, the best of a vocabulary. Each is
  * cut into parts, one a block, so that all multiprocessors read; the last block joins the parts
  * (last.c). */
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 
 enum {
     THREADS = 512,
@@ -181,10 +181,8 @@ static void fold_part(Split *s, LLVMValueRef *acc) {
     ExprPool *p = e->exprs;
     Expr size = expr_ceildiv(p, length(s), expr_const(p, s->parts * stride(s)));
     LLVMValueRef each = emit_expr(e, expr_muli(p, size, stride(s))), all = emit_expr(e, length(s));
-    LLVMValueRef first[2] = {LLVMBuildMul(e->b, g->block[0], each, ""), all};
-    LLVMValueRef lo = emit_intrinsic(e, "llvm.smin", e->i64, first, 2);
-    LLVMValueRef end[2] = {LLVMBuildAdd(e->b, lo, each, ""), all};
-    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
+    LLVMValueRef lo = gpu_smaller(e, LLVMBuildMul(e->b, g->block[0], each, ""), all);
+    LLVMValueRef hi = gpu_smaller(e, LLVMBuildAdd(e->b, lo, each, ""), all);
     LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
     LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -stride(s)), "");
     LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
@@ -204,8 +202,7 @@ static void join_block(Split *s, LLVMValueRef *acc) {
 static void read_parts(Split *s, const Parts *m, LLVMValueRef *acc) {
     Gpu *g = s->g;
     Emit *e = g->e;
-    LLVMValueRef last[2] = {g->tid, emit_i64(e, s->parts - 1)};
-    LLVMValueRef at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+    LLVMValueRef at = gpu_smaller(e, g->tid, emit_i64(e, s->parts - 1));
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, s->parts), "");
     LLVMValueRef none[MOST_ACC];
     (void)begin(s, 1, none);
@@ -239,7 +236,7 @@ static void join_parts(Split *s, Expr groups, LLVMValueRef *acc) {
     Emit *e = g->e;
     Parts m = row_parts(g, s->parts, (int64_t)s->nacc * SLOT, groups, g->block[1]);
     EmitIf first, last;
-    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    emit_if_begin(e, &first, gpu_is_first(g));
     for (uint32_t i = 0; i < s->nacc; i++)
         emit_store_ptr(e, acc[i], row_part(&m, g->block[0], (int64_t)i * SLOT), SLOT);
     emit_if_end(e, &first);

@@ -2,7 +2,7 @@
  * engine is never idle: where a row is walked for the last time, the next one takes the place of
  * what all threads have in registers. Other blocks of the multiprocessor walk meanwhile. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 
 enum {
     MOST_BLOCKS = 4, /* of a multiprocessor, and their threads: */
@@ -12,10 +12,8 @@ enum {
 
 static bool folds_join(const Gpu *g) {
     for (uint32_t i = 0; i < g->rows->npasses; i++)
-        for (uint32_t f = 0; f < g->rows->pass[i].nfolds; f++) {
-            KVal v = g->rows->pass[i].folds[f];
-            if (gpu_fold_width(g, v) != 1 || gpu_fold_type(g, v) != DT_f32) return false;
-        }
+        for (uint32_t f = 0; f < g->rows->pass[i].nfolds; f++)
+            if (!row_is_sent(g, g->rows->pass[i].folds[f])) return false;
     return true;
 }
 
@@ -23,9 +21,8 @@ bool row_turns(Long *l, uint32_t cluster) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
     int64_t least, most;
-    uint32_t bytes = 0;
+    const uint32_t bytes = row_bytes_of(g, l->kept, l->nkept);
     expr_range(e->exprs, l->length, &least, &most);
-    for (uint32_t i = 0; i < l->nkept; i++) bytes += row_bytes(g, l->kept[i]);
     if (!bytes || (cluster > 1 && !folds_join(g))) return false;
     Long t = *l;
     t.cluster = cluster;
@@ -40,14 +37,6 @@ bool row_turns(Long *l, uint32_t cluster) {
     if (!row_copies(&t) || row_ahead(&t) > ROW_MOST_AHEAD) return false;
     *l = t;
     return true;
-}
-
-/* The pass behind which nobody needs the row. */
-static const Pass *last_walk(const Passes *rows) {
-    const Pass *p = NULL;
-    for (uint32_t i = 0; i < rows->npasses; i++)
-        if (rows->pass[i].axes) p = &rows->pass[i];
-    return p;
 }
 
 /* Clusters, or single blocks, that run at once. Pairs fill the machine; larger clusters, whose
@@ -81,7 +70,7 @@ void row_run_turns(Long *l) {
     row_copy_begin(l);
     if (l->cluster > 1) gpu_team_meet(&l->r->team);
     Long row = *l;
-    row.next = l, row.last = last_walk(g->rows);
+    row.next = l, row.last = row_last_walk(g->rows);
     row.claims = &claims, row.end = all;
     row_copy_first(&row);
     EmitLoop loop = emit_loop(e, 4);

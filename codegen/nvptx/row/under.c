@@ -2,11 +2,10 @@
  * far: softmax's sum under its maximum, which is scaled whenever the maximum grows, and squares
  * around a mean, which are moved whenever the mean does. What counts then is how many elements a
  * part has; it is carried behind them. */
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 #include <math.h>
 
-/* --- Which -------------------------------------------------------------------------------------
- */
+/* --- Which ------------------------------------------------------------------------------------ */
 
 /* s = sum of exp(x - m) over the row, m = max x of it. */
 static bool is_sum_under(const Gpu *g, KVal sum, KVal max) {
@@ -60,8 +59,7 @@ void row_find_under(Long *l, bool squares) {
     l->first = g->rows->npasses && row_has_under(l, &g->rows->pass[0]) ? 2 : 1;
 }
 
-/* --- Softmax -----------------------------------------------------------------------------------
- */
+/* --- Softmax ---------------------------------------------------------------------------------- */
 
 /* m, or 0 where m is -inf: what exponents may be taken from. */
 static LLVMValueRef within(Emit *e, LLVMValueRef m) {
@@ -109,8 +107,7 @@ static void fold_softmax(const Long *l, EmitScope **scope, LLVMValueRef *live, u
     t->lead = m;
 }
 
-/* --- Squares around a mean ---------------------------------------------------------------------
- */
+/* --- Squares around a mean -------------------------------------------------------------------- */
 
 /* Of no elements: 0, or what it takes the sum for. */
 static LLVMValueRef mean_of(Emit *e, LLVMValueRef sum, LLVMValueRef count) {
@@ -172,8 +169,7 @@ static void fold_squares(const Long *l, EmitScope **scope, LLVMValueRef *live, u
     *t = all;
 }
 
-/* --- Both --------------------------------------------------------------------------------------
- */
+/* --- Both ------------------------------------------------------------------------------------- */
 
 void row_fold_under(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n, TeamPair *t) {
     if (l->mean)

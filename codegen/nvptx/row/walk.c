@@ -1,10 +1,9 @@
 /* A walk over a long row: its vectors, so many of a thread at a time, and the single elements in
  * front of them and behind. */
 #include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/long.h"
 
-/* --- Folds and stores --------------------------------------------------------------------------
- */
+/* --- Folds and stores ------------------------------------------------------------------------- */
 
 static uint32_t lead_of(const Long *l, const Pass *p) {
     uint32_t i = 0;
@@ -56,8 +55,7 @@ void row_store_vector(const Long *l, LLVMValueRef live, const Pass *p) {
     if (live) emit_if_end(e, &inside);
 }
 
-/* --- Vectors -----------------------------------------------------------------------------------
- */
+/* --- Vectors ---------------------------------------------------------------------------------- */
 
 /* at: i32, from the first vector in shared memory on. */
 static LLVMValueRef kept_at(const Long *l, uint32_t i, LLVMValueRef at, LLVMTypeRef *type,
@@ -145,10 +143,9 @@ static void walk_vectors(const Long *l, Folds *f, Keep keep, LLVMValueRef first,
         LLVMValueRef by = emit_i64(e, (int64_t)u * l->r->team.size);
         at[u] = LLVMBuildAdd(e->b, first, LLVMBuildAdd(e->b, l->r->team.rank, by, ""), "");
         live[u] = ragged ? LLVMBuildICmp(e->b, LLVMIntSLT, at[u], hi, "") : NULL;
-        LLVMValueRef last[2] = {at[u], LLVMBuildSub(e->b, hi, emit_i64(e, 1), "")};
         /* What takes no place of its own would read the last vector while its results go over it */
         LLVMValueRef own = at[u];
-        if (ragged) at[u] = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+        if (ragged) at[u] = gpu_smaller(e, at[u], LLVMBuildSub(e->b, hi, emit_i64(e, 1), ""));
         scope[u] = emit_push(e);
         row_bind_long(l, at[u]);
         if (keep >= KEEP_wait)
@@ -209,8 +206,7 @@ void row_walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueRef 
     walk(l, f, keep, whole, hi, true);
 }
 
-/* --- Single elements ---------------------------------------------------------------------------
- */
+/* --- Single elements -------------------------------------------------------------------------- */
 
 RowEdges row_edges(const Long *l, uint32_t from) {
     Gpu *g = l->r->team.g;
@@ -252,8 +248,7 @@ void row_edges_walk(const Long *l, const RowEdges *x, Folds *f) {
     (void)emit_switch(e, outer);
 }
 
-/* --- A pass ------------------------------------------------------------------------------------
- */
+/* --- A pass ----------------------------------------------------------------------------------- */
 
 void row_fold_own_lanes(const Long *l, Folds *f) {
     Gpu *g = l->r->team.g;
@@ -292,16 +287,16 @@ static void finish(const Long *l, const Pass *p, Folds *f, Folds *edges) {
 static void run_pass(const Long *l, const Pass *p, Keep keep) {
     Emit *e = l->r->team.g->e;
     Folds f = row_folds_begin(l, p, e->lanes), edges = row_folds_begin(l, p, 1);
-    LLVMValueRef room[2] = {emit_i64(e, keep ? l->room : 0), l->count};
-    if (keep) room[0] = emit_intrinsic(e, "llvm.smin", e->i64, room, 2);
-    if (keep == KEEP_wait && !l->turns) row_copy(l, room[0]);
+    LLVMValueRef room = emit_i64(e, keep ? l->room : 0);
+    if (keep) room = gpu_smaller(e, room, l->count);
+    if (keep == KEEP_wait && !l->turns) row_copy(l, room);
     if (l->offset) {
         const RowEdges x = row_edges(l, 0);
         row_edges_walk(l, &x, &edges);
     }
     if (row_has_under(l, p)) put_pair(l, &f, pair_of(l, &edges));
-    if (keep) row_walk(l, &f, keep, emit_i64(e, 0), room[0]);
-    if (!keep || !l->all_kept) row_walk(l, &f, KEEP_nothing, room[0], l->count);
+    if (keep) row_walk(l, &f, keep, emit_i64(e, 0), room);
+    if (!keep || !l->all_kept) row_walk(l, &f, KEEP_nothing, room, l->count);
     if (l->next && p == l->last) row_copy_rest(l);
     if (p->nfolds) finish(l, p, &f, &edges);
 }

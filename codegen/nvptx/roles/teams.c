@@ -3,7 +3,7 @@
  * of row after row, and as soon as a team has a chunk in registers, the next one takes its place.
  * While a team waits for what others have folded, and finishes its row, other teams fold the next
  * ones. What all rows read alike stays in shared memory, as by roles. */
-#include "codegen/nvptx/row/roles.h"
+#include "codegen/nvptx/roles/roles.h"
 
 enum {
     TEAMS = 2,
@@ -37,9 +37,8 @@ static uint32_t words_of(const Long *l, uint32_t i) {
 }
 
 static uint32_t kept_words(const Long *l) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < l->nkept; i++) n += words_of(l, i);
-    return n;
+    const Gpu *g = l->r->team.g;
+    return row_bytes_of(g, l->kept, l->nkept) * g->e->lanes / WORD;
 }
 
 /* Registers of a thread that holds a row: what all have alike at first is shared out anew. */
@@ -53,11 +52,10 @@ static uint32_t registers_of(const Long *l) {
 
 /* As many warps as have registers enough, of which a row's edges take a thread each. */
 static bool choose_warps(Long *l) {
-    const uint32_t edges = l->offset ? l->line + 2 * l->r->team.g->e->lanes : 0;
     for (l->folders = MOST_WARPS; l->folders; l->folders -= GROUP)
         if (held_of(l) <= MOST_HELD && registers_of(l) >= held_of(l) * kept_words(l) + COMPUTE)
             break;
-    return l->folders && edges <= l->folders * GPU_WARP;
+    return l->folders && row_most_edges(l) <= l->folders * GPU_WARP;
 }
 
 bool row_teams(Long *l, uint32_t cluster) {
@@ -133,10 +131,10 @@ static HV read_zero(const Roles *x) {
 }
 
 static void store_zero(const Roles *x) {
-    const Gpu *g = x->l->r->team.g;
+    Gpu *g = x->l->r->team.g;
     Emit *e = g->e;
     EmitIf one;
-    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    emit_if_begin(e, &one, gpu_is_first(g));
     LLVMValueRef to = hop_pointer(e, role_shared(x, x->results));
     LLVMSetVolatile(LLVMBuildStore(e->b, hop_i(e, 0), to), true);
     emit_if_end(e, &one);
