@@ -291,6 +291,7 @@ static void run_pass(const Long *l, const Pass *p, Keep keep) {
     if (keep) room = gpu_smaller(e, room, l->count);
     if (keep == KEEP_wait && !l->turns) row_copy(l, room);
     if (l->offset) {
+        GC_ASSERT(row_most_edges(l) <= l->r->team.size); /* a thread each */
         const RowEdges x = row_edges(l, 0);
         row_edges_walk(l, &x, &edges);
     }
