@@ -306,22 +306,36 @@ static void out_columns(Attn *t, LLVMValueRef column, uint32_t nv, LLVMValueRef 
     emit_loop_end(e, &l);
 }
 
+/* Vectors of O's columns behind its last whole tile, and how many of them at a time: where there
+ * would be one, beside tiles of three, two tiles of two. Of a width that is not known one at a
+ * time. */
+static uint32_t columns_left(Attn *t, uint32_t *behind) {
+    int64_t n;
+    if (!expr_is_const(t->p, t->vr.padded, &n)) return 1;
+    const uint32_t vectors = (uint32_t)(n / t->lanes);
+    *behind = vectors % t->out_nv;
+    if (*behind != 1 || t->out_nv != 3 || vectors < 3) return *behind;
+    *behind = 4;
+    return 2;
+}
+
 /* All of O over keys [from, to). */
 static void out_keys(Attn *t, LLVMValueRef from, LLVMValueRef to, bool scaled) {
     Emit *e = t->e;
     EmitLoop l = {0}, tail = {0};
-    uint32_t wide = t->out_nv * t->lanes;
+    uint32_t wide = t->out_nv * t->lanes, behind = 0, nv = columns_left(t, &behind);
     LLVMValueRef zero = emit_i64(e, 0), step = emit_i64(e, wide);
     LLVMValueRef size = emit_expr(e, t->vr.padded);
     bool even = expr_divisor(t->p, t->vr.padded) % wide == 0;
-    LLVMValueRef rest =
-        even ? size : LLVMBuildSub(e->b, size, LLVMBuildURem(e->b, size, step, ""), "");
+    LLVMValueRef rest = behind ? LLVMBuildSub(e->b, size, emit_i64(e, behind * t->lanes), "")
+                        : even ? size
+                               : LLVMBuildSub(e->b, size, LLVMBuildURem(e->b, size, step, ""), "");
     emit_loop_begin(e, &l, "columns", zero, rest, step, false);
     out_columns(t, l.i, t->out_nv, from, to, scaled);
     emit_loop_end(e, &l);
     if (even) return;
-    emit_loop_begin(e, &tail, "columns", rest, size, emit_i64(e, t->lanes), false);
-    out_columns(t, tail.i, 1, from, to, scaled);
+    emit_loop_begin(e, &tail, "columns", rest, size, emit_i64(e, nv * t->lanes), false);
+    out_columns(t, tail.i, nv, from, to, scaled);
     emit_loop_end(e, &tail);
 }
 

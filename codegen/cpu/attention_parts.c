@@ -224,9 +224,10 @@ void attn_set_widths(Attn *t, uint32_t i, uint32_t j, uint32_t dv) {
     t->nv = e->isa->vector_regs >= 32 ? 4 : 2;
     if (t->nv * t->lanes < ATTN_UNIT) t->nv = ATTN_UNIT / t->lanes;
     t->nq = t->nv * t->lanes;
-    /* Whole rows of values at a time where four vectors make them: fewer loads for as much. */
+    /* Whole rows of values at a time where four vectors make them: fewer loads for as much. On 16
+     * registers three vectors beside four queries: sums of eight would wait for each other. */
     const bool wide = e->isa->vector_regs >= 32;
-    t->out_nv = wide && expr_divisor(t->p, t->ndv) % (4 * t->lanes) == 0 ? 4 : 2;
+    t->out_nv = !wide ? 3 : expr_divisor(t->p, t->ndv) % (4 * t->lanes) == 0 ? 4 : 2;
     t->out_rows = wide ? 16 / t->out_nv : 4;
 }
 

@@ -174,8 +174,9 @@ LLVMValueRef emit_nearest(Emit *e, LLVMValueRef x);
 LLVMValueRef emit_between(Emit *e, LLVMValueRef x, double lo, double hi);
 /* math.c: transcendental functions over f32 or f64, scalar or vector; NULL: op is not one. */
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
-/* exp(x) for x <= 0, -inf too; within an ulp and |x| half ulps. What is summed up and divided by
- * the sum has as much of an error already if x is a difference. */
+/* exp(x) for x <= 0, -inf too; within an ulp and |x| half ulps, and may be 0 where it is less than
+ * f32's normal numbers. What is summed up and divided by the sum has as much of an error already if
+ * x is a difference. */
 LLVMValueRef emit_exp_below(Emit *e, LLVMValueRef x);
 /* 1 + erf(x), of f32; with the target's own erf where it has one. */
 LLVMValueRef emit_one_and_erf(Emit *e, LLVMValueRef x);

@@ -69,10 +69,22 @@ static EV exp2_by_rest(Math *m, EV y) {
     return scale_by(m, exp2_of_rest(m, r), y, NULL);
 }
 
+/* 2^n 2^(y - n), n nearest to y <= 0: the low bits of its sum with a large number are the exponent
+ * of 2^n as f32 has it, which is that of 0 at -127. */
+static EV exp2_by_nearest(Math *m, EV y) {
+    const EV large = m_c(m, 0x1.8p23 + 127);
+    y = m_max(m, y, -127);
+    EV sum = m_add(m, y, large), r = m_sub(m, y, m_sub(m, sum, large));
+    EV p = M_POLY(m, r, 1, 0.6931471824645996, 0.24022647738456726, 0.055503323674201965,
+                  0.00961843691766262, 0.0013398875016719103, 0.00015353361959569156);
+    return m_mul(m, p, m_float(m, LLVMBuildShl(m->e->b, m_int(m, sum), m_i(m, 23), "")));
+}
+
 /* Half as many instructions as exp. */
 EV math_exp_below(Math *m, EV x) {
-    if (!has_rest(m)) return math_exp(m, x);
-    return exp2_by_rest(m, m_mul(m, x, m_c(m, 0x1.715476p+0)));
+    if (m->wide) return math_exp(m, x);
+    EV y = m_mul(m, x, m_c(m, 0x1.715476p+0));
+    return has_rest(m) ? exp2_by_rest(m, y) : exp2_by_nearest(m, y);
 }
 
 /* 2^n (exp(r) - 1) + (2^n - 1), with half of 2^n so that n may be one past the exponent range. */
