@@ -187,6 +187,10 @@ def adapters():
     p = forks.run([graphc, "finetune", "m.onnx", "--loss", "cross_entropy(y, t)", "--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8,
                    "--steps", 1, "--lora", "r=2,save=down,targets=up", "-o", "a"])
     check(p.returncode == 0, p.stderr)
+    for given, says in ((("a=a", "a=a"), '"a" is the name of two'), (("1=a", "a"), '"1" is the name of two'),
+                        (("-=a",), '"-" is no name'), (("a,b=a",), '"a,b" is no name')):
+        p = forks.run([graphc, "run", "m.onnx", *(x for g in given for x in ("--adapter", g)), "--output-dir", "out"])
+        check(p.returncode == 2 and says in p.stderr, f"{given}: {p.returncode} {p.stderr}")
     name = "base_model.model.down.weight"
     learnt = tensors("a/adapter_model.safetensors")
     for how in ("run", "--output-dir", "out"), ("merge", "-o", "merged.onnx"):

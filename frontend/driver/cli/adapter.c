@@ -41,6 +41,15 @@ static CliFolder folder_of(Cli *c, const char *text, uint32_t i) {
     return (CliFolder){arena_strndup(c->arena, text, (size_t)(eq - text)), eq + 1, NULL};
 }
 
+/* --adapter-rows tells them by their names, with commas between, and "-" is none. */
+static graphc_status check_name(Cli *c, const CliAdapter *all, const char *name) {
+    const char *why = !strcmp(name, "-") || strchr(name, ',') ? "is no name for an adapter" : NULL;
+    for (uint32_t i = 0; i < all->v.n; i++)
+        if (!strcmp(all->v.v[i].name, name)) why = "is the name of two adapters";
+    if (!why) return GRAPHC_OK;
+    return diag(c->diags, D_USAGE, "--adapter", "\"%s\" %s", name, why);
+}
+
 static graphc_status read_folder(Cli *c, CliFolder *f) {
     char why[512];
     f->adapter = ARENA_NEW(c->arena, Adapter);
@@ -135,6 +144,7 @@ graphc_status cli_adapter_read(Cli *c) {
     CliAdapter *all = ARENA_NEW(c->arena, CliAdapter);
     for (uint32_t i = 0; i < c->adapter.n; i++) {
         CliFolder f = folder_of(c, c->adapter.v[i], i);
+        GC_TRY(check_name(c, all, f.name));
         GC_TRY(read_folder(c, &f));
         vec_push(c->arena, &all->v, f);
     }
