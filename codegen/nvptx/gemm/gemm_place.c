@@ -56,7 +56,6 @@ void gemm_place_threads(Epilogue *p) {
     (void)expr_is_sym(e->exprs, emit_position(e, "pair", x->p->n, emit_i64(e, 0)), &p->lane_col);
 }
 
-/* Columns of a site are computed together, or one after the other. */
 uint32_t gemm_site_turns(const Gemm *x) {
     return x->p->pairs ? 1 : 2;
 }
@@ -66,7 +65,6 @@ static uint32_t column_at(const Gemm *x, uint32_t group, uint32_t z) {
     return (group * gemm_site_turns(x) + z) * x->ncolumns;
 }
 
-/* Binds the axes of m and n to a site (its column z, or both) and the folds to its sums. */
 void gemm_bind_site(Epilogue *p, Site s, uint32_t z) {
     Emit *e = p->e;
     Gemm *x = p->x;

@@ -6,6 +6,7 @@
  * itself, from idle (664 ns of 128x256, 350 of 128x128 in turns) and under full power, where clocks
  * follow from what a product draws (775 and 424). */
 static const GemmTile tiles[] = {
+    /* m, n, groups, in turns, stages, slabs, sets, raster, registers, ns: k-block, tile, addend */
     {"128x256", 128, 256, 2, false, 4, 1, 2, 16, 40, 232, 655, 1500, 2000},
     {"128x192 in turns", 128, 192, 2, true, 4, 1, 2, 16, 24, 240, 500, 200, 2400},
     {"192x192", 192, 192, 3, false, 4, 1, 1, 16, 32, 160, 735, 2000, 2000},
@@ -52,8 +53,10 @@ static bool off_lines(Gpu *g, const GemmOperand *o) {
     return gpu_hint(g->e, o->mat[0].pitch) * (int64_t)dtype_bytes(o->mat[0].t) % 128 != 0;
 }
 
+enum { FETCHED_PER_NS = 125, OFF_LINES_PER_NS = 58 }; /* bytes, by one of all multiprocessors */
+
 static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
-    return bytes / (off_lines(g, o) ? 58 : 125);
+    return bytes / (off_lines(g, o) ? OFF_LINES_PER_NS : FETCHED_PER_NS);
 }
 
 enum { APART_NS = 150 }; /* to take a k-block of f32 apart */

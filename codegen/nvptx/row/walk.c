@@ -127,55 +127,81 @@ static uint32_t steps_of(const Long *l, Keep keep) {
     return keep >= KEEP_wait ? row_long_steps(l) : l->steps;
 }
 
-/* One turn of a walk: vectors `first` on, a thread's one team's size apart. live: NULL, or where
- * they are there. */
-static void walk_vectors(const Long *l, Folds *f, Keep keep, LLVMValueRef first, LLVMValueRef hi,
-                         bool ragged) {
+/* A thread's vectors of one turn of a walk, a team's size apart. */
+typedef struct Vectors {
+    uint32_t n;
+    LLVMValueRef first; /* of the team's; those of one chunk, where they came so */
+    EmitScope *scope[ROW_MOST_STEPS];
+    LLVMValueRef at[ROW_MOST_STEPS];
+    LLVMValueRef live[ROW_MOST_STEPS]; /* NULL, or where the vector is there */
+} Vectors;
+
+/* Vector u, up to `hi` where the walk is ragged: what of it is loaded is on its way. */
+static void place_vector(const Long *l, const Pass *p, Keep keep, Vectors *v, uint32_t u,
+                         LLVMValueRef hi, bool ragged) {
+    Emit *e = l->r->team.g->e;
+    EmitScope *outer = e->scope;
+    LLVMValueRef by = emit_i64(e, (int64_t)u * l->r->team.size);
+    LLVMValueRef at = LLVMBuildAdd(e->b, l->r->team.rank, by, "");
+    at = LLVMBuildAdd(e->b, v->first, at, "");
+    v->live[u] = ragged ? LLVMBuildICmp(e->b, LLVMIntSLT, at, hi, "") : NULL;
+    /* What takes no place of its own would read the last vector while its results go over it */
+    LLVMValueRef own = at;
+    if (ragged) at = gpu_smaller(e, at, LLVMBuildSub(e->b, hi, emit_i64(e, 1), ""));
+    v->at[u] = at;
+    v->scope[u] = emit_push(e);
+    row_bind_long(l, at);
+    if (keep >= KEEP_wait)
+        keep_here(l, keep, l->leaves ? own : at, v->first);
+    else
+        request(l, p);
+    (void)emit_switch(e, outer);
+}
+
+/* Vectors join the pass's folds, and what is stored of them is computed. Few of them, which nobody
+ * loads in between, join what is under a fold together: it is scaled once for all. */
+static void compute_vectors(const Long *l, Folds *f, Keep keep, Vectors *v) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    EmitScope *scope[ROW_MOST_STEPS], *outer = e->scope;
-    LLVMValueRef at[ROW_MOST_STEPS], live[ROW_MOST_STEPS];
-    uint32_t steps = steps_of(l, keep);
-    /* Few vectors, which nobody loads in between: what is under a fold is scaled once for all. */
+    EmitScope *outer = e->scope;
     const bool together = keep == KEEP_wait && row_has_under(l, f->p);
-    if (keep == KEEP_wait) row_wait_copied(l, first);
-    for (uint32_t u = 0; u < steps; u++) {
-        LLVMValueRef by = emit_i64(e, (int64_t)u * l->r->team.size);
-        at[u] = LLVMBuildAdd(e->b, first, LLVMBuildAdd(e->b, l->r->team.rank, by, ""), "");
-        live[u] = ragged ? LLVMBuildICmp(e->b, LLVMIntSLT, at[u], hi, "") : NULL;
-        /* What takes no place of its own would read the last vector while its results go over it */
-        LLVMValueRef own = at[u];
-        if (ragged) at[u] = gpu_smaller(e, at[u], LLVMBuildSub(e->b, hi, emit_i64(e, 1), ""));
-        scope[u] = emit_push(e);
-        row_bind_long(l, at[u]);
-        if (keep >= KEEP_wait)
-            keep_here(l, keep, l->leaves ? own : at[u], first);
-        else
-            request(l, f->p);
-        (void)emit_switch(e, outer);
-    }
-    if (l->next && f->p == l->last) row_copy_next(l, first);
-    if (together) row_fold_vectors(l, scope, live, steps, f);
-    for (uint32_t u = 0; u < steps; u++) {
-        (void)emit_switch(e, scope[u]);
+    if (together) row_fold_vectors(l, v->scope, v->live, v->n, f);
+    for (uint32_t u = 0; u < v->n; u++) {
+        (void)emit_switch(e, v->scope[u]);
         if (l->folders)
-            row_take_fixed(l, f->p, at[u]);
+            row_take_fixed(l, f->p, v->at[u]);
         else if (l->across)
             row_load_across(l, f->p);
-        if (!together) row_fold_vectors(l, &scope[u], &live[u], 1, f);
-        if (keep == KEEP_store) keep_here(l, keep, at[u], first);
+        if (!together) row_fold_vectors(l, &v->scope[u], &v->live[u], 1, f);
+        if (keep == KEEP_store) keep_here(l, keep, v->at[u], v->first);
         for (uint32_t i = 0; i < f->p->nstores; i++)
             (void)emit_value(e, g->k->ops[f->p->stores[i]].in[0]);
         (void)emit_switch(e, outer);
     }
-    for (uint32_t u = 0; u < steps; u++) {
-        (void)emit_switch(e, scope[u]);
+}
+
+static void store_vectors(const Long *l, const Pass *p, const Vectors *v) {
+    Emit *e = l->r->team.g->e;
+    for (uint32_t u = 0; u < v->n; u++) {
+        EmitScope *outer = emit_switch(e, v->scope[u]);
         if (l->leaves && l->back)
-            put_back(l, f->p, live[u], at[u], first);
+            put_back(l, p, v->live[u], v->at[u], v->first);
         else
-            row_store_vector(l, live[u], f->p);
+            row_store_vector(l, v->live[u], p);
         (void)emit_switch(e, outer);
     }
+}
+
+/* One turn of a walk, from vector `first` on: all that it loads is asked for before anything of it
+ * is stored. */
+static void walk_vectors(const Long *l, Folds *f, Keep keep, LLVMValueRef first, LLVMValueRef hi,
+                         bool ragged) {
+    Vectors v = {.n = steps_of(l, keep), .first = first};
+    if (keep == KEEP_wait) row_wait_copied(l, first);
+    for (uint32_t u = 0; u < v.n; u++) place_vector(l, f->p, keep, &v, u, hi, ragged);
+    if (l->next && f->p == l->last) row_copy_next(l, first);
+    compute_vectors(l, f, keep, &v);
+    store_vectors(l, f->p, &v);
     if (l->leaves) row_leave_chunk(l, first); /* what was read has gone into what was stored */
 }
 
