@@ -7,41 +7,14 @@
  * (pace.c). sums.c is what rows and blocks leave. */
 #include "codegen/nvptx/band/band.h"
 
-enum {
-    THREADS = 512,     /* of a multiprocessor; ... */
-    ONE_SUM = 256,     /* where there is little to compute: fewer of them ask for less at once */
-    LEAST_TEAM = 8,    /* threads that read shared memory without conflicts */
-    ONE_VECTOR = 256,  /* vectors of a row that has a thread for each: two rows at once, at least */
-    IN_FLIGHT = 49152, /* bytes of rows that are asked for at once: more of them make memory slower
-                          (layernorm's gradient over 512: 99.4 us, with a third more 104.5) */
-    /* Of rows that are finished a turn behind: */
-    MIDDLE_THREADS = 384, /* where threads have three vectors each */
-    WARP_PIECES = 4,      /* vectors of a thread where teams are no larger than a warp, */
-    BLOCK_PIECES = 2,     /* and where the block is the team */
-    SMALL = 256,
-    MOST_THREADS = 1024,
-    QUARTER = 128,      /* of a team where ... */
-    QUARTER_BLOCKS = 4, /* ... so many blocks share a multiprocessor */
-    STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
-    STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
-    KEPT_PIECES = 4,    /* vectors of a thread whose sums, two a column, leave few registers */
-    FEW_SHARERS = 2,    /* blocks of a row, if they share one; of a long one more */
-    RESERVED = 4096,    /* of shared memory: of the system, and where teams meet */
-};
-
 /* --- Shape ------------------------------------------------------------------------------------ */
-
-static bool is_column(const Band *b, KVal v) {
-    const Gpu *g = b->r.team.g;
-    return g->k->ops[v].op == K_kreduce && g->k->ops[v].axes == 1u << b->turn;
-}
 
 static bool add_fold(Band *b, KVal v) {
     const Gpu *g = b->r.team.g;
     const KOp *o = &g->k->ops[v];
-    if (gpu_fold_width(g, v) != 1 || gpu_fold_type(g, v) != DT_f32) return false;
+    if (!row_is_sent(g, v)) return false;
     uint32_t dom = g->rows->dom[v], turn = 1u << b->turn;
-    if (!is_column(b, v)) {
+    if (!band_is_column(b, v)) {
         b->nfolds++;
         return o->axes == b->r.axes && dom == (g->rows->par | turn);
     }
@@ -65,19 +38,10 @@ static bool add_load(Band *b, KVal v) {
 
 static bool add_store(Band *b, KVal v) {
     KVal x = b->r.team.g->k->ops[v].in[0];
-    if (!is_column(b, x)) return true;
+    if (!band_is_column(b, x)) return true;
     if (b->nstores == BAND_SUMS) return false;
     b->store[b->nstores++] = v;
     return true;
-}
-
-/* Blocks of a row: the kernel says it, or two, if it has half as many as multiprocessors. */
-static uint32_t sharers_of(const Band *b) {
-    const Gpu *g = b->r.team.g;
-    int64_t groups;
-    if (b->dealt) return g->k->dealt.sharers;
-    if (!expr_is_const(g->e->exprs, g->k->axes[0].extent, &groups)) return 1;
-    return groups * FEW_SHARERS == g->m->processors ? FEW_SHARERS : 1;
 }
 
 /* Axes: blocks, the rows of a block, columns. */
@@ -106,418 +70,9 @@ static bool passes(Band *b) {
         Pass *p = &g->rows->pass[i];
         uint32_t n = 0;
         for (uint32_t s = 0; s < p->nstores; s++)
-            if (!is_column(b, g->k->ops[p->stores[s]].in[0])) p->stores[n++] = p->stores[s];
+            if (!band_is_column(b, g->k->ops[p->stores[s]].in[0])) p->stores[n++] = p->stores[s];
         p->nstores = n;
     }
-    return true;
-}
-
-/* --- Rows ------------------------------------------------------------------------------------- */
-
-/* What there is in the kernel for rows that do not exist. */
-static Expr row_mask(const Band *b) {
-    const Kernel *k = b->r.team.g->k;
-    for (KVal v = 1; v < k->nops; v++)
-        if (k->ops[v].op == K_kstore && k->ops[v].mask) return k->ops[v].mask;
-    return 0;
-}
-
-/* x, of the kernel, at a row below `end`: *row. */
-static Expr at_row(const Band *b, Expr x, int64_t end, Expr *row) {
-    const Gpu *g = b->r.team.g;
-    ExprPool *p = g->e->exprs;
-    const KAxis *a = g->k->axes;
-    *row = expr_sym_new(p, (SymInfo){.name = "row", .kind = SYM_AXIS, .hi = end - 1});
-    uint32_t sym[2] = {a[0].sym, a[b->turn].sym};
-    Expr by[2] = {expr_mod(p, *row, a[0].extent), expr_div(p, *row, a[0].extent)};
-    return expr_subst(p, x, sym, by, 2);
-}
-
-/* The kernel takes row block + turn * blocks, if it is below a number of rows: that number. */
-static bool find_rows(Band *b) {
-    const Gpu *g = b->r.team.g;
-    ExprPool *p = g->e->exprs;
-    Expr live = row_mask(b), row;
-    b->rows = expr_mul(p, g->k->axes[0].extent, g->k->axes[b->turn].extent);
-    if (!live || b->dealt) return true;
-    Expr is = at_row(b, live, INT32_MAX, &row);
-    if (expr_op(p, is) != EX_lt || expr_arg(p, is, 0) != row) return false;
-    b->rows = expr_arg(p, is, 1);
-    return true;
-}
-
-/* As no other row is taken, what asks for it is left out. */
-static void forget_mask(Band *b) {
-    Gpu *g = b->r.team.g;
-    Expr live = row_mask(b);
-    if (!live) return;
-    Kernel *k = arena_copy(g->e->arena, g->k, sizeof *k);
-    k->ops = arena_copy(g->e->arena, k->ops, k->nops * sizeof *k->ops);
-    for (KVal v = 1; v < k->nops; v++) {
-        KOp *o = &k->ops[v];
-        if (o->mask == live) o->mask = 0;
-        if (o->op == K_kexpr && o->index == live) o->index = expr_const(g->e->exprs, 1);
-    }
-    g->k = g->e->k = k;
-}
-
-/* Neighbouring rows of all loads lie side by side: one request is for several of them. */
-static bool rows_touch(const Band *b) {
-    const Gpu *g = b->r.team.g;
-    ExprPool *p = g->e->exprs;
-    int64_t least, end;
-    uint32_t sym;
-    expr_range(p, b->rows, &least, &end);
-    for (uint32_t i = 0; i < b->nown; i++) {
-        Expr row, coef, rest, x = at_row(b, g->k->ops[b->own[i]].index, end, &row);
-        if (!expr_is_sym(p, row, &sym) || !expr_affine(p, x, sym, &coef, &rest)) return false;
-        if (coef != g->k->axes[b->r.lane].extent) return false;
-    }
-    return true;
-}
-
-/* --- Sizes ------------------------------------------------------------------------------------ */
-
-/* Of rows that are finished a turn behind: */
-static void choose_block(Band *b, int64_t n, uint32_t blocks) {
-    uint32_t t = 4;
-    while (t < 32 && n > t) t *= 2;
-    if (n > (int64_t)t * WARP_PIECES)
-        for (t = 256; t < MOST_THREADS && n > (int64_t)t * BLOCK_PIECES;) t *= 2;
-    /* A thread for each vector of 97 to 128, where there are blocks enough for such small ones. */
-    if (n > QUARTER - 32 && n <= QUARTER && blocks >= QUARTER_BLOCKS) t = QUARTER;
-    b->r.team.size = t;
-    b->r.pieces = (uint32_t)((n + t - 1) / t);
-    b->threads = t > 32             ? t
-                 : b->r.pieces == 2 ? THREADS
-                 : b->r.pieces == 3 ? MIDDLE_THREADS
-                                    : SMALL;
-    b->teams = b->threads / t;
-}
-
-/* --- Rows that a warp of their own asks for --------------------------------------------------- */
-
-/* Rows of `least` to `most` vectors: a block's threads, their vectors of the rows of a turn, turns
- * that there is room for; whether rows are read again behind their folds, whether they are finished
- * a turn later, too, whether what all rows read alike stays in shared memory, and whether the
- * assembler is told of no number of blocks, where it would spill. The first form that few threads
- * are idle in is taken. Few threads with many vectors each meet sooner than many
- * with few. Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
- * lengths"). */
-typedef struct Fetching {
-    uint32_t least, most, threads, pieces, stages;
-    bool again, late, kept, untold;
-} Fetching;
-static const Fetching few_sums[] = {
-    {769, 832, 224, 4, 4, true, false, true, false},
-    {1, 1024, 512, 2, 3, false, false, false, false},
-    {1, 128, 384, 3, 3, true, false, false, false},
-    {1, 640, 512, 3, 3, true, false, false, false},
-    {1, 1024, 384, 2, 3, false, false, false, false},
-    {1153, 1344, 192, 7, 3, true, false, true, false},
-    {1, 1280, 320, 4, 3, true, false, true, false},
-};
-static const Fetching many_sums[] = {
-    {1, 384, 384, 2, 3, false, false, false, false},
-    {1, 128, 256, 3, 3, true, false, false, false},
-    {449, 512, 256, 4, 3, true, false, true, false},
-    {1, 512, 512, 2, 3, true, false, true, false},
-    {513, 576, 384, 3, 3, true, false, true, false},
-    {577, 640, 256, 5, 4, true, false, true, false},
-    {641, 704, 256, 3, 5, true, true, true, false},
-    {705, 768, 384, 2, 5, true, true, true, false},
-    {769, 832, 224, 4, 5, true, true, true, false},
-    {833, 896, 448, 2, 4, true, true, true, false},
-    {897, 960, 192, 5, 3, true, false, true, false},
-    {961, 1056, 224, 5, 3, true, false, true, false},
-    {1121, 1152, 192, 6, 3, true, false, true, true},
-    {961, 1152, 384, 3, 4, true, true, true, false},
-    {1153, 1344, 224, 6, 3, true, false, true, false},
-    {1, 640, 320, 2, 5, true, true, true, false},
-    {1, 640, 512, 2, 3, true, false, true, false},
-    {1, 768, 384, 2, 4, true, true, true, false},
-    {1, 1152, 384, 3, 3, true, false, false, false},
-    {1, 1280, 320, 4, 4, true, true, true, false},
-};
-/* Of a block's part of a row. */
-static const Fetching shared_rows[] = {
-    {577, 640, 128, 5, 5, true, true, true, false}, {641, 704, 352, 2, 5, true, true, true, false},
-    {705, 768, 192, 4, 5, true, true, true, false}, {769, 832, 224, 4, 5, true, true, true, false},
-    {833, 896, 224, 4, 4, true, true, true, false}, {1, 704, 512, 3, 5, true, true, true, false},
-    {1, 1024, 512, 3, 4, true, true, true, false},  {1, 1024, 512, 2, 4, true, true, true, false},
-};
-/* The same of rows that are dealt out in lists, where few threads that know much are worth more
- * still: a turn of two rows has a place if three of them have. */
-static const Fetching dealt_rows[] = {
-    {577, 640, 160, 4, 5, true, true, true, false}, {641, 672, 224, 3, 5, true, true, true, false},
-    {673, 768, 192, 4, 5, true, true, true, false}, {784, 896, 224, 4, 5, true, true, true, false},
-    {769, 783, 160, 5, 5, true, true, true, false},
-};
-
-/* Sums of a thread's vector that are many. */
-enum { MANY = 16 };
-
-/* Bytes of a turn of which blocks begin none before all have begun the one before; of smaller ones
- * they may be one more ahead (layernorm's gradient over 2,048 in turns of 24 KB: 97.7 us for 100.6,
- * over 4,096 in turns of 32 KB 102.4 for 99.6). */
-enum { LARGE_TURN = 28 * 1024 };
-
-static const Fetching *forms(const Band *b, uint32_t *n) {
-    const uint32_t lanes = b->r.team.g->e->lanes;
-    const bool many = b->nsums * lanes >= MANY;
-    *n = sizeof dealt_rows / sizeof *dealt_rows;
-    if (b->dealt) return dealt_rows;
-    *n = sizeof shared_rows / sizeof *shared_rows;
-    if (b->cluster > 1) return shared_rows;
-    *n = many ? sizeof many_sums / sizeof *many_sums : sizeof few_sums / sizeof *few_sums;
-    return many ? many_sums : few_sums;
-}
-
-/* What a stage has beside rows: two barriers, and the rows' numbers. */
-static uint32_t beside_fetched(const Band *b, uint32_t teams) {
-    return 2 * HOP_BARRIER_BYTES + teams * b->nnumbers * BAND_NUMBER;
-}
-
-/* Threads of a team are those that its vectors take, in whole warps; below that a power of two. */
-static uint32_t fetched_team(int64_t n, uint32_t pieces) {
-    uint32_t t = (uint32_t)((n + pieces - 1) / pieces), least = LEAST_TEAM;
-    if (t > 32) return (t + 31) / 32 * 32;
-    while (least < t) least *= 2;
-    return least;
-}
-
-/* Of what all rows read alike. */
-static uint32_t fixed_bytes(const Band *b, uint32_t vectors) {
-    uint32_t bytes = 0;
-    for (KVal v = 1; v < b->r.team.g->k->nops; v++)
-        if (band_is_fixed(b, v)) bytes += band_vector_bytes(b, v) * vectors;
-    return bytes;
-}
-
-/* Of so many bytes each, for a block of t threads. One that deals rows out has as many as there is
- * room for beside the rest; if that is of single rows, no more than others have. */
-static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t bytes) {
-    if (!b->dealt) return f->stages;
-    const uint32_t warps = t / GPU_WARP;
-    const uint32_t folds = 4 * BAND_PLACES * b->nfolds * b->mates * warps * b->cluster;
-    const uint32_t moved = 4 * (f->pieces * warps + 1) * b->nsums * b->lists.by;
-    const uint32_t beside = RESERVED + fixed_bytes(b, f->pieces * t) + folds + moved;
-    const uint32_t n = (b->r.team.g->m->shared - beside) / bytes;
-    return b->mates == 1 && n > f->stages ? f->stages : n;
-}
-
-/* Rows of n vectors in that form: false: too many threads idle, or there is no room. Where folds
- * follow each other no row is finished later, and a few more threads may idle in a warp, which
- * waits for no other one. */
-static bool fits(Band *b, int64_t n, const Fetching *f) {
-    const Gpu *g = b->r.team.g;
-    const uint32_t t = fetched_team(n, f->pieces), unit = t < 32 ? 32 : t;
-    /* Vectors for eight that threads have room for. */
-    const int64_t least = b->behind && t <= GPU_WARP ? 6 : 7;
-    if (f->late && (b->behind || t <= GPU_WARP)) return false;
-    if (n < f->least || n > f->most || t > f->threads || n * 8 < t * f->pieces * least)
-        return false;
-    const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
-    if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
-    if (teams > 1 && !rows_touch(b)) return false;
-    const uint32_t bytes = b->row_bytes * teams * b->mates + beside_fetched(b, teams * b->mates);
-    const uint32_t stages = stages_of(b, f, t, bytes);
-    if (stages * bytes + RESERVED > g->m->shared || stages < 3) return false;
-    b->r.team.size = t, b->r.pieces = f->pieces;
-    b->threads = threads, b->teams = teams;
-    b->side = t < 32 ? 32 / t : 1;
-    b->stages = stages;
-    b->lead = b->dealt || b->row_bytes * teams < LARGE_TURN ? 1 : 0;
-    b->again = f->again, b->late = f->late, b->in_shared = f->kept, b->untold = f->untold;
-    return true;
-}
-
-/* Where the assembler spills of one form the next that fits is taken: of whole rows, of which other
- * ways are left, the next one only; of rows that many blocks share, of which none is left, the last
- * one whatever it spills. */
-static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
-    const Gpu *g = b->r.team.g;
-    uint32_t count, skip = g->j->shrink;
-    const Fetching *f = forms(b, &count);
-    if (!b->nfolds || blocks > 1 || g->k->more || (b->cluster == 1 && skip > 1)) return false;
-    const Fetching *last = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!fits(b, n, &f[i])) continue;
-        if (!skip--) return true;
-        last = &f[i];
-    }
-    return last && b->cluster > FEW_SHARERS && fits(b, n, last);
-}
-
-/* --- Threads and stages ----------------------------------------------------------------------- */
-
-/* Threads of a row with so many vectors each: at most THREADS. */
-static uint32_t team_of(int64_t n, uint32_t pieces) {
-    uint32_t t = LEAST_TEAM;
-    while (t < THREADS && n > (int64_t)pieces * t) t *= 2;
-    return t;
-}
-
-/* One vector a thread, two where there is one sum only and so little to compute, where that leaves
- * too many idle, or threads are too few; then as many as it takes. */
-static void choose_threads(Band *b, int64_t n, uint32_t blocks) {
-    uint32_t t = team_of(n, 1);
-    if (b->nsums < 2 || n * 8 < (int64_t)t * 7 || n > ONE_VECTOR) t = team_of(n, 2);
-    if (t < 32 && !rows_touch(b)) t = 32;
-    b->r.team.size = t;
-    b->r.pieces = (uint32_t)((n + t - 1) / t);
-    b->threads = (b->nsums < 2 ? ONE_SUM : THREADS) / blocks;
-    if (b->threads < t) b->threads = t;
-    if (b->threads < 32) b->threads = 32;
-    b->teams = b->threads / t;
-    b->side = t < 32 ? 32 / t : 1;
-}
-
-/* Blocks of a multiprocessor: the kernel says how many there are. */
-static bool choose_blocks(Band *b, uint32_t *blocks) {
-    Gpu *g = b->r.team.g;
-    int64_t n;
-    if (!expr_is_const(g->e->exprs, g->k->axes[0].extent, &n)) return false;
-    n = (n + g->m->processors - 1) / g->m->processors;
-    *blocks = n < 8 ? (uint32_t)n : 8;
-    return true;
-}
-
-/* Folds of a row are made of others: threads would wait for each. */
-static bool folds_follow(const Band *b) {
-    const Gpu *g = b->r.team.g;
-    for (KVal v = 1; v < g->k->nops; v++) {
-        bool *cone = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
-        if (g->k->ops[v].op != K_kreduce || is_column(b, v)) continue;
-        rows_cone(g->rows, g->k->ops[v].in[0], cone);
-        for (KVal w = 1; w < v; w++)
-            if (cone[w] && g->k->ops[w].op == K_kreduce && !is_column(b, w)) return true;
-    }
-    return false;
-}
-
-/* Of rows that many blocks share, which are finished later, those sums that no fold of the row is
- * part of are added beside the folds: that takes fewer registers. */
-static void choose_soon(Band *b) {
-    const Gpu *g = b->r.team.g;
-    for (uint32_t s = 0; s < b->nsums && b->cluster > FEW_SHARERS; s++) {
-        bool *cone = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
-        rows_cone(g->rows, g->k->ops[b->sum[s]].in[0], cone);
-        b->soon[s] = true;
-        for (KVal v = 1; v < g->k->nops; v++)
-            b->soon[s] &= !cone[v] || g->k->ops[v].op != K_kreduce || is_column(b, v);
-    }
-}
-
-/* Of a block: those that compute, and the warp that asks for rows. */
-static uint32_t threads_of(const Band *b) {
-    return b->threads + (b->fetched ? GPU_WARP : 0);
-}
-
-/* Of so many bytes each. */
-static uint32_t most_stages(const Band *b, uint32_t bytes, uint32_t blocks) {
-    if (b->behind) return blocks > 1 ? STAGES : STAGES_ALONE;
-    return IN_FLIGHT / blocks / bytes;
-}
-
-static void count_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blocks) {
-    const uint32_t most = most_stages(b, bytes, blocks);
-    const uint32_t least = b->again ? 3 : 2; /* what is read again stays a turn longer */
-    b->stages = (b->r.team.g->m->shared / blocks - RESERVED) / (bytes + beside);
-    if (b->stages > most) b->stages = most < least && b->stages >= least ? least : most;
-}
-
-/* Of so many bytes each, and `beside` bytes of barriers and numbers, which lie behind all of them.
- */
-static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blocks) {
-    Gpu *g = b->r.team.g;
-    if (!b->fetched) count_stages(b, bytes, beside, blocks);
-    if (b->stages < 2) return false;
-    b->bars = b->stages * bytes;
-    b->room = (b->stages * (bytes + beside) + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
-    g->j->shared_bytes = b->room;
-    g->j->shared_bytes += gpu_team_room(&b->r.team, threads_of(b), b->nfolds);
-    if (!g->j->min_blocks && !g->j->shrink && !b->untold) g->j->min_blocks = blocks;
-    return true;
-}
-
-/* Where registers are short, threads keep what all rows read alike in shared memory, if it has
- * room. */
-static void choose_kept(Band *b, uint32_t blocks) {
-    Gpu *g = b->r.team.g;
-    const uint32_t at = (g->j->shared_bytes + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
-    const uint32_t bytes = fixed_bytes(b, b->r.pieces * b->threads);
-    const bool few = b->fetched ? !b->in_shared : b->r.pieces < KEPT_PIECES || b->nsums < 2;
-    if (!b->again || few) return;
-    if (!bytes || at + bytes > g->m->shared / blocks) return;
-    b->kept = at;
-    g->j->shared_bytes = at + bytes;
-}
-
-/* A multiprocessor holds `blocks` and no more. Blocks of the next kernel start before this one
- * ends: where one had room beside another, some multiprocessors would get two of these and others
- * none, which idle to the end (one sum over 768 columns by 256 threads: 96.3 us instead of 74.5;
- * rows of 1,024 that are finished a turn behind: 210 instead of 144). */
-static void keep_apart(Band *b, uint32_t blocks) {
-    Gpu *g = b->r.team.g;
-    uint32_t least = g->m->shared / (blocks + 1);
-    if (g->j->shared_bytes < least) g->j->shared_bytes = least;
-}
-
-/* Requests of a thread for a vector, and bytes of n. */
-static bool measure_row(Band *b, int64_t n) {
-    b->slots = b->row_bytes = 0;
-    for (uint32_t i = 0; i < b->nown; i++) {
-        uint32_t pieces = band_pieces(b, b->own[i]);
-        if (!pieces) return false;
-        b->slots += pieces;
-        b->row_bytes += (uint32_t)band_room(b, pieces * n * BAND_PIECE);
-    }
-    return true;
-}
-
-/* Some share a row of n vectors. */
-static bool choose_shared(Band *b, int64_t n, uint32_t blocks) {
-    const uint32_t sharers = sharers_of(b);
-    if (sharers < FEW_SHARERS || n % sharers) return false;
-    b->cluster = sharers, b->r.part = n / sharers;
-    if (measure_row(b, b->r.part) && choose_fetched(b, b->r.part, blocks)) return true;
-    b->cluster = 1, b->r.part = 0;
-    (void)measure_row(b, n);
-    return false;
-}
-
-static bool choose_sizes(Band *b) {
-    Gpu *g = b->r.team.g;
-    int64_t n;
-    uint32_t blocks;
-    if (!expr_is_const(g->e->exprs, row_vectors(&b->r, b->r.axes), &n)) return false;
-    if (!choose_blocks(b, &blocks)) return false;
-    b->behind = folds_follow(b);
-    if (!measure_row(b, n)) return false;
-    b->fetched = choose_shared(b, n, blocks) || choose_fetched(b, n, blocks);
-    b->behind &= !b->fetched;
-    if (b->behind)
-        choose_block(b, n, blocks);
-    else if (!b->fetched)
-        choose_threads(b, n, blocks);
-    if (b->r.pieces > ROW_MAX_PIECES || (b->dealt && !b->late)) return false;
-    b->slots *= b->r.pieces;
-    /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
-    b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
-    uint32_t row =
-        b->whole ? b->row_bytes * b->teams * b->mates : b->slots * b->threads * BAND_PIECE;
-    if (!b->fetched) b->again = !b->behind && b->r.pieces > 2;
-    /* Two rows of 96 KB and more are on their way then: over 16,384 columns rmsnorm's gradient
-     * takes 104.2 us in step and 111.9 without. Less is shared out evenly enough: 8,192
-     * columns 99.4 and 100.4, layernorm's 108.3 and 104.6; teams of a block lose 2 to 12 us. */
-    b->paced = b->again && b->teams == 1 && !b->fetched;
-    uint32_t beside = b->teams * (HOP_BARRIER_BYTES + b->nnumbers * BAND_NUMBER);
-    if (b->fetched) beside = beside_fetched(b, b->teams * b->mates);
-    if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
-    choose_kept(b, blocks);
-    choose_soon(b);
-    keep_apart(b, blocks);
     return true;
 }
 
@@ -538,7 +93,7 @@ static void launch(Band *b, Expr groups) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     for (uint32_t i = 0; i < 3 && b->cluster > 1; i++) g->j->cluster[i] = i ? 1 : b->cluster;
-    gpu_launch(g, threads_of(b), expr_muli(e->exprs, groups, b->cluster), 0, 0);
+    gpu_launch(g, band_threads(b), expr_muli(e->exprs, groups, b->cluster), 0, 0);
     b->owner = g->block[0];
     if (b->cluster == 1) return;
     b->owner = LLVMBuildUDiv(e->b, b->owner, emit_i64(e, b->cluster), "");
@@ -550,7 +105,7 @@ static bool takes(Band *b) {
     Emit *e = b->r.team.g->e;
     if (!has_shape(b)) return false;
     e->lanes = choose_lanes(b);
-    return e->lanes > 1 && find_rows(b) && choose_sizes(b) && passes(b);
+    return e->lanes > 1 && band_find_rows(b) && band_choose_sizes(b) && passes(b);
 }
 
 bool gpu_band(Gpu *g) {
@@ -566,7 +121,7 @@ bool gpu_band(Gpu *g) {
     }
     uint32_t part = (uint32_t)__builtin_ctz(g->rows->par);
     const bool own_pace = !b.behind;
-    if (own_pace) forget_mask(&b);
+    if (own_pace) band_forget_mask(&b);
     launch(&b, g->k->axes[part].extent);
     emit_set_sym(e, g->k->axes[part].sym, b.owner);
     b.r.team.rank = g->tid;

@@ -74,6 +74,17 @@ typedef struct Band {
     uint32_t side;       /* of them, that a warp's teams take side by side */
 } Band;
 
+/* rows.c: how many rows the kernel has; false: its mask says something else. As no other row is
+ * taken, what asks for it is left out. Neighbouring rows of all loads lie side by side: one request
+ * is for several of them. */
+bool band_find_rows(Band *b);
+void band_forget_mask(Band *b);
+bool band_rows_touch(const Band *b);
+bool band_is_column(const Band *b, KVal v); /* a fold of a column, along the rows */
+/* sizes.c: threads, stages, and how rows come; false: they are too long, or of unknown length. */
+bool band_choose_sizes(Band *b);
+uint32_t band_threads(const Band *b); /* of a block, with those that fetch */
+
 /* behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
 #define BAND_CARRIED (ROW_MAX_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
