@@ -22,20 +22,23 @@ static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
     return true;
 }
 
-/* Orders the contracted axes by the left operand's strides, longest first. */
+/* Orders the contracted axes by the left operand's strides, longest first; where it does not move
+ * evenly along one of them, as the right operand has them. */
 static void order_axes(Dot *d) {
     ExprPool *p = d->p;
     KVal load = dot_load_of(d, d->t->a);
     int64_t stride[K_MAX_AXES];
     Expr row = expr_const(p, 1), coef, rest;
+    bool even = load != 0;
     d->ka = d->kk;
     for (uint32_t i = d->kk.n; i-- > 0;) {
         const KAxis *axis = &d->k->axes[d->kk.axis[i]];
         d->rows[i] = row;
         row = expr_mul(p, row, axis->extent);
-        if (!load || !expr_affine(p, d->k->ops[load].index, axis->sym, &coef, &rest)) return;
-        stride[i] = expr_hint(p, coef);
+        even = even && expr_affine(p, d->k->ops[load].index, axis->sym, &coef, &rest);
+        if (even) stride[i] = expr_hint(p, coef);
     }
+    if (!even) return;
     for (uint32_t i = 1; i < d->ka.n; i++)
         for (uint32_t j = i; j > 0 && stride[j - 1] < stride[j]; j--) {
             int64_t s = stride[j];

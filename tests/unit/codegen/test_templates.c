@@ -377,11 +377,11 @@ typedef struct Conv {
     bool nchw; /* channels of the input outermost */
 } Conv;
 
-static const Conv convs[] = {{14, 16, 50, 3, 1, 1, false}, {9, 5, 20, 3, 2, 1, false},
-                             {12, 3, 64, 7, 2, 3, false},  {10, 20, 30, 1, 2, 0, false},
-                             {10, 20, 30, 1, 1, 0, false}, {9, 8, 20, 3, 1, 0, false},
-                             {12, 3, 64, 7, 2, 3, true},   {16, 4, 40, 4, 4, 0, true},
-                             {9, 200, 61, 3, 1, 1, false}, {9, 70, 20, 3, 2, 0, false}};
+static const Conv convs[] = {
+    {14, 16, 50, 3, 1, 1, false}, {9, 5, 20, 3, 2, 1, false},   {12, 3, 64, 7, 2, 3, false},
+    {10, 20, 30, 1, 2, 0, false}, {10, 20, 30, 1, 1, 0, false}, {9, 8, 20, 3, 1, 0, false},
+    {12, 3, 64, 7, 2, 3, true},   {16, 4, 40, 4, 4, 0, true},   {9, 200, 61, 3, 1, 1, false},
+    {9, 70, 20, 3, 2, 0, false},  {9, 20, 61, 5, 1, 2, true},   {9, 20, 61, 5, 1, 2, false}};
 
 static void conv_text(Env *e, const Conv *c) {
     int out = (c->size + 2 * c->pad - c->taps) / c->stride + 1, k = c->taps * c->taps * c->c;
