@@ -224,6 +224,7 @@ graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")
 graphc_script(oracle/joined quick 120 ${python} tests/oracle/joined.py $<TARGET_FILE:fenced>)
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
+graphc_script(oracle/unary_avx2 full 300 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> core --only unary --isa 3)
 graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/attention_gradients.py
   $<TARGET_FILE:fenced> --only "one_query|sees_nothing")
 graphc_script(oracle/attention_gradients full 400 ${python} tests/oracle/attention_gradients.py

@@ -256,7 +256,7 @@ EV math_one_and_erf(Math *m, EV x) {
     if (has_rest(m)) {
         t = exp2_by_rest(m, q);
     } else {
-        q = m_max(m, q, -126);
+        q = m_max(m, q, -126.75); /* of which m_pow2 makes 0 */
         m_round(m, m_sub(m, q, m_c(m, 0.5)), &n, &ni);
         t = m_mul(m, exp2_of_rest(m, m_sub(m, q, n)), m_pow2(m, ni));
     }
