@@ -71,8 +71,8 @@ static bool puts_together(Op op) {
 
 static const bool *learnt_places(const Graph *g);
 
-/* What a body reads from outside where weights stand. Its last inputs are its node's last operands
- */
+/* What a body reads from outside where weights stand: its last inputs are the node's last
+ * operands. */
 static void mark_captures(const Node *n, bool *at) {
     const Control *c = n->attr.control;
     const uint32_t ncarried = n->op == OP_loop ? 1 + c->ncarried : 0;
