@@ -26,6 +26,17 @@ static Value quads_base(const Fuse *f, Value b, uint32_t inner) {
     return b;
 }
 
+/* B before it is widened from what it was rounded to, for few products (pass_precision): reading it
+ * is what they cost. What the model itself has in 16 bits is widened once: it may be for many. */
+static Value rounded_base(const Fuse *f, Value b, uint32_t inner) {
+    const Node *n = graph_node(f->g, b);
+    if (n->op != OP_cast || n->type.dtype != DT_f32) return b;
+    const Node *from = graph_node(f->g, n->in[0]);
+    while (op_info[from->op].cls == OPC_VIEW) from = graph_node(f->g, from->in[0]);
+    bool rounded = from->op == OP_cast && dtype_is_half(from->type.dtype);
+    return rounded ? pack_base(f, n->in[0], inner) : b;
+}
+
 static Pack pack_of(Fuse *f, Value dot) {
     ExprPool *p = f->p;
     const Node *n = graph_node(f->g, dot);
@@ -33,6 +44,7 @@ static Pack pack_of(Fuse *f, Value dot) {
     uint32_t nk = conv ? n->attr.conv.n + 1u : 1;
     Pack k = {.b = pack_base(f, n->in[1], nk + 1), .nr = f->m->pack_width, .nk = (uint8_t)nk};
     if (fuse_is_quads(f, dot)) k.b = quads_base(f, k.b, nk + 1);
+    if (f->m->pack_width && !fuse_is_wino(f, dot)) k.b = rounded_base(f, k.b, nk + 1);
     const Type *t = graph_type(f->g, k.b);
     k.dtype = t->dtype;
     k.nbatch = (uint8_t)(t->rank - 1 - k.nk);

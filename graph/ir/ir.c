@@ -67,6 +67,20 @@ Expr type_numel(ExprPool *p, const Type *t) {
     return n;
 }
 
+double graph_numel(const Graph *g, const Type *t) {
+    double n = 1;
+    for (uint32_t i = 0; i < t->rank; i++) n *= (double)expr_hint(g->exprs, t->dim[i]);
+    return n;
+}
+
+double graph_products(const Graph *g, const Node *n) {
+    const Type *a = graph_type(g, n->in[0]), *b = graph_type(g, n->in[1]);
+    double out = graph_numel(g, &n->type);
+    if (n->op == OP_conv)
+        return out * graph_numel(g, b) / (double)expr_hint(g->exprs, b->dim[b->rank - 1]);
+    return out * (double)expr_hint(g->exprs, a->dim[a->rank - 1]);
+}
+
 bool type_equal(const Type *a, const Type *b) {
     return a->dtype == b->dtype && a->rank == b->rank &&
            !memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]);

@@ -276,6 +276,10 @@ Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name);
 void graph_own(Graph *g);
 void graph_release(Graph *g);
 Expr type_numel(ExprPool *p, const Type *t);
+/* Elements at typical sizes (expr_hint), and what a contraction or an attention's values multiply.
+ */
+double graph_numel(const Graph *g, const Type *t);
+double graph_products(const Graph *g, const Node *n);
 bool type_equal(const Type *a, const Type *b);
 bool type_is_static(const ExprPool *p, const Type *t);
 /* f32[batch, 768] */

@@ -21,32 +21,17 @@ static bool is_view(const Node *n) {
     return op_info[n->op].cls == OPC_VIEW;
 }
 
-static double numel(const Graph *g, const Type *t) {
-    double n = 1;
-    for (uint32_t i = 0; i < t->rank; i++) n *= (double)expr_hint(g->exprs, t->dim[i]);
-    return n;
-}
-
 static double bytes_of(const Graph *g, Value v) {
     const Type *t = graph_type(g, v);
-    return numel(g, t) * (double)dtype_bytes(t->dtype);
+    return graph_numel(g, t) * (double)dtype_bytes(t->dtype);
 }
 
 /* --- What computing a value costs ------------------------------------------------------------- */
 
-/* Multiplications and additions of a contraction. */
-static double products(const Graph *g, const Node *n) {
-    const Type *a = graph_type(g, n->in[0]), *b = graph_type(g, n->in[1]);
-    double out = numel(g, &n->type);
-    if (n->op == OP_dot) return 2 * out * (double)expr_hint(g->exprs, a->dim[a->rank - 1]);
-    if (n->op == OP_attention) return 2 * out * (double)expr_hint(g->exprs, a->dim[a->rank - 1]);
-    return 2 * out * numel(g, b) / (double)expr_hint(g->exprs, b->dim[b->rank - 1]);
-}
-
 static double contraction_seconds(const Graph *g, const Recompute *how, const Node *n) {
     bool half = dtype_is_half(graph_type(g, n->in[n->op == OP_attention])->dtype);
     double rate = half && how->matrix_flops_per_s > 0 ? how->matrix_flops_per_s : how->flops_per_s;
-    return products(g, n) / rate;
+    return 2 * graph_products(g, n) / rate;
 }
 
 /* A weight in a narrower type: contractions read it from memory, so it is read, stored and read. */
@@ -65,7 +50,8 @@ static double seconds_again(const Graph *g, const Facts *f, Value v) {
         return (bytes_of(g, n->in[0]) + 2 * bytes_of(g, v)) / how->bytes_per_s;
     switch (op_info[n->op].cls) {
     case OPC_MAP:
-    case OPC_RANDOM: return numel(g, &n->type) * (double)op_info[n->op].cost / how->flops_per_s;
+    case OPC_RANDOM:
+        return graph_numel(g, &n->type) * (double)op_info[n->op].cost / how->flops_per_s;
     case OPC_VIEW: return n->op == OP_concat ? bytes_of(g, v) / how->bytes_per_s : 0;
     case OPC_SOURCE: return 0;
     case OPC_REDUCE: return bytes_of(g, n->in[0]) / how->bytes_per_s;

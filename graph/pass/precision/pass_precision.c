@@ -11,6 +11,11 @@
  * type folds away. Where digits matter more than bytes (`streams` off) streams stay f32, and so do
  * norms' results for all but contractions.
  *
+ * There, too, the left operand of cheap contractions stays f32: of those with constants, from the
+ * cheapest on, as many as have a thousandth of all products. That takes no time, and saves a
+ * rounding that counts as much as any: that of a classifier's head is an eighth of resnet50's
+ * error, squared. Weights are rounded, since reading them is what few products cost.
+ *
  * What softmax reads stays f32, but for rows as long as a vocabulary, which are stored: attention
  * keeps scores in registers; so does what is made of scores alone, and gradients on their way into
  * states: those of weights, which optimizers take in f32 (as are the weights: states are cast where
@@ -23,7 +28,9 @@
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
 
-enum { WIDE_ROW = 1 << 14 };
+#include <stdlib.h>
+
+enum { WIDE_ROW = 1 << 14, CHEAP_SHARE = 1000 };
 
 typedef struct Facts {
     DType to;
@@ -39,6 +46,7 @@ typedef struct Facts {
     bool *scores;           /* streams that softmax reads, and what is made of such alone: a loss */
     bool *last; /* goes into new states without another contraction: gradients of weights */
     bool *round;
+    bool *cheap;   /* contractions whose left operand stays as it is */
     Value *origin; /* of a stream: the latest contraction that it is made of; 0: none */
     Value *narrow; /* its value in the new graph in type `to`, where it was asked for */
 } Facts;
@@ -96,6 +104,36 @@ static bool from_integers(const Graph *g, const Facts *f, Value v) {
     if (!is_made(n) || n->type.dtype != DT_f32 || f->constant[v]) return false;
     if (n->op == OP_cast) return !dtype_is_float(graph_type(g, n->in[0])->dtype);
     return all_of(n, f->integer, f->constant);
+}
+
+typedef struct Cost {
+    double products;
+    Value v;
+} Cost;
+
+static int by_cost(const void *a, const void *b) {
+    const Cost *x = a, *y = b;
+    if (x->products != y->products) return x->products < y->products ? -1 : 1;
+    return x->v < y->v ? -1 : 1;
+}
+
+static void find_cheap(const Graph *g, Facts *f) {
+    Cost *c = ARENA_ARRAY(g->own, Cost, g->nodes.n);
+    double all = 0;
+    uint32_t n = 0;
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *dot = graph_node(g, v);
+        if (!narrows(g, f, v)) continue;
+        const Cost cost = {graph_products(g, dot), v};
+        all += cost.products;
+        if (op_info[dot->op].cls == OPC_CONTRACT && f->constant[dot->in[1]]) c[n++] = cost;
+    }
+    if (n) qsort(c, n, sizeof *c, by_cost);
+    double left = all / CHEAP_SHARE;
+    for (uint32_t i = 0; i < n && c[i].products <= left; i++) {
+        left -= c[i].products;
+        f->cheap[c[i].v] = true;
+    }
 }
 
 /* What new states are made of, and whether a contraction reads it on the way. */
@@ -243,6 +281,10 @@ typedef struct Asked {
     bool streams;
 } Asked;
 
+static uint32_t first_rounded(const Graph *g, const Facts *f, Value v) {
+    return f->cheap[v] ? 1 : first_factor(graph_node(g, v));
+}
+
 static void *facts(const Graph *g, void *ctx) {
     const Asked *asked = ctx;
     Facts *f = ARENA_NEW(g->arena, Facts);
@@ -252,15 +294,16 @@ static void *facts(const Graph *g, void *ctx) {
                  .narrow = ARENA_ARRAY(g->arena, Value, n),
                  .origin = ARENA_ARRAY(g->arena, Value, n)};
     bool **flags[] = {&f->constant, &f->integer, &f->stat, &f->inner, &f->stream, &f->normed,
-                      &f->softmax,  &f->scores,  &f->last, &f->round, &f->shift};
+                      &f->softmax,  &f->scores,  &f->last, &f->round, &f->shift,  &f->cheap};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         *flags[i] = ARENA_ARRAY(g->arena, bool, n);
     graph_mark_constant(g, f->constant);
     for (Value v = 1; v < n; v++) f->integer[v] = from_integers(g, f, v);
+    if (!f->streams) find_cheap(g, f);
     find_last(g, f);
     for (Value v = 1; v < n && !f->streams; v++) classify(g, f, v);
     for (Value v = 1; v < n; v++)
-        for (uint32_t i = first_factor(graph_node(g, v)); narrows(g, f, v) && i < 2; i++)
+        for (uint32_t i = first_rounded(g, f, v); narrows(g, f, v) && i < 2; i++)
             round_behind(g, f, graph_node(g, v)->in[i]);
     if (f->streams) find_streams(g, f);
     return f;
@@ -279,13 +322,20 @@ static Value narrow(Rewrite *r, Value v) {
     return f->narrow[v] = build_like(r->to, n, in, n->nin);
 }
 
+/* The weights of v beside f32; as they were where they are so few that they are folded: to f32. */
+static Value widen(Rewrite *r, Value v, Value narrow) {
+    Value x = build_cast(r->to, narrow, DT_f32);
+    return graph_node(r->to, x)->op == OP_const ? rewrite_in(r, v, 1) : x;
+}
+
 static Value rewrite(Rewrite *r, Value v) {
     const Facts *f = r->facts;
     const Node *n = graph_node(r->from, v);
     Value x = 0;
     if (narrows(r->from, f, v)) {
-        Value in[2] = {first_factor(n) ? rewrite_in(r, v, 0) : narrow(r, n->in[0]),
+        Value in[2] = {first_rounded(r->from, f, v) ? rewrite_in(r, v, 0) : narrow(r, n->in[0]),
                        narrow(r, n->in[1])};
+        if (f->cheap[v]) in[1] = widen(r, v, in[1]);
         x = build_like(r->to, n, in, 2);
     }
     if (!f->round[v] || n->type.dtype != DT_f32) return x;
