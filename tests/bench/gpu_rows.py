@@ -39,7 +39,7 @@ def add(name, graph, peer, **kw):
 def model(ins, nodes, outs, init=()):
     from onnx import TensorProto as T, helper as h
     types = {"bf16": T.BFLOAT16, "f16": T.FLOAT16, "f32": T.FLOAT, "i64": T.INT64, "bool": T.BOOL,
-             "i8": T.INT8, "i32": T.INT32, "f8e4m3fn": T.FLOAT8E4M3FN}
+             "i8": T.INT8, "u8": T.UINT8, "i32": T.INT32, "f8e4m3fn": T.FLOAT8E4M3FN}
     value = lambda name, t, shape: h.make_tensor_value_info(name, types[t], shape)
     made = [h.make_node(op, i, [o], **attr) for op, i, o, attr in nodes]
     g = h.make_graph(made, "row", [value(*i) for i in ins], [value(*o) for o in outs], list(init))

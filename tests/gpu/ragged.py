@@ -1,14 +1,15 @@
 """Each of the GPU's templates at ragged sizes: results beside the CPU's, and nothing that compute-sanitizer reports.
 
     ragged.py plans GRAPHC FOLDER [PATTERN...]      compiles for both targets; needs onnx, no GPU
-    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--budget S]
+    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--budget S] [--each S]
     ragged.py test GRAPHC PLAN_COMPARE              both, with every tool that there is
 
 `plans` may run on another machine than `run`, which needs the folder, plan_compare and CUDA's compute-sanitizer alone.
-Without --tool results are compared and nothing else. What has not ended within --budget seconds is named and no
-failure, unless nothing has: racecheck takes a thousand times of what a kernel takes.
+Without --tool results are compared and nothing else. A process takes a few plans, --each seconds at most. What has not
+ended by then, or within --budget seconds of all, is named and no failure, unless nothing has: racecheck takes a thousand
+times of what a kernel takes.
 """
-import argparse, concurrent.futures, fnmatch, json, os, re, shutil, signal, subprocess, sys, tempfile, time
+import argparse, collections, concurrent.futures, fnmatch, json, os, re, shutil, signal, subprocess, sys, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(here, "..", "bench"))
@@ -16,6 +17,7 @@ sys.path.insert(1, os.path.join(here, "..", "bench"))
 NEAR = {"f32": 1e-4, "tf32": 2e-2, "f16": 1e-2, "bf16": 6e-2, "i8": 0, "f8e4m3fn": 6e-2}  # of the results' deviation
 TOOLS = ["memcheck", "racecheck", "synccheck"]
 STAY = set()  # of rows: whose blocks stay, which sum columns beside (fusion/schedule/columns.c)
+BATCH = 8   # plans of a process
 FOUND = 42  # what compute-sanitizer leaves with when it reports something
 
 
@@ -163,6 +165,26 @@ def few_rows(rows):
         rows.add(f"few_divided_{t}", lambda y=y, t=t, best=best: rows.model([y], best, [("o", t, y[2])]), ("rows", t))
 
 
+def bytes_in_rows(rows):
+    """Sums of long rows of 8 bits that begin at any element; squares make what is left out seen."""
+    for t, n, cols in [("u8", 560, 2051), ("u8", 530, 5003), ("i8", 601, 3333)]:
+        nodes = [("Cast", ["x"], "f", {"to": 1}), ("ReduceSum", ["f", "axis"], "s", {"keepdims": 0}),
+                 ("Mul", ["f", "f"], "q", {}), ("ReduceMax", ["q", "axis"], "m", {"keepdims": 0})]
+        rows.add(f"bytes_rows_{t}_{n}x{cols}", lambda t=t, n=n, cols=cols, nodes=nodes: rows.model(
+            [("x", t, [n, cols])], nodes, [("s", "f32", [n]), ("m", "f32", [n])], [ints("axis", [1], 1)]), ("rows", "f32"))
+
+
+def folds_of_columns(rows):
+    """Five folds of each column, of rows that begin at any element: together they need shared memory."""
+    for n, cols in [(100, 1001), (333, 515)]:
+        nodes = [("Mul", ["x", "x"], "q", {})]
+        nodes += [(op, [v, "axis"], o, {"keepdims": 0}) for op, v, o in [("ReduceSum", "x", "a"), ("ReduceMax", "x", "b"), ("ReduceMin", "x", "c"),
+                                                                        ("ReduceSum", "q", "d"), ("ReduceMax", "q", "e")]]
+        nodes += [("Sum", list("abcde"), "o", {})]
+        rows.add(f"columns_f32_{n}x{cols}_five", lambda n=n, cols=cols, nodes=nodes: rows.model(
+            [("x", "f32", [n, cols])], nodes, [("o", "f32", [cols])], [ints("axis", [1], 0)]), ("rows", "f32"))
+
+
 def claimed(rows):
     """Rows that clusters of blocks share and claim, in more turns than are dealt out."""
     for t, n, cols in [("bf16", 283, 120001), ("bf16", 283, 120008), ("f32", 301, 60000), ("bf16", 151, 200001)]:
@@ -248,7 +270,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, turns, shuffled, points):
+    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, bytes_in_rows, folds_of_columns, claimed, pieces, turns, shuffled, points):
         part(rows)
     return rows.ROWS
 
@@ -336,7 +358,7 @@ def batch(a, tool, some):
     command += [a.plan_compare, "--runs", "0" if tool else "2"]
     for name, near in some.items():
         command += ["--tolerance", str(near), f"{a.folder}/{name}.plan"]
-    text, status = output_of(command, a.end - time.monotonic())
+    text, status = output_of(command, min(a.each, a.end - time.monotonic()))
     found = parts(a.folder, some, text)
     got = {n: (verdict(found.get(n, []), status), found.get(n, [])) for n in some}
     if status == FOUND and all(state != "reported" for state, _ in got.values()):
@@ -349,17 +371,35 @@ def say(name, tool, state, lines):
     print("".join(f"    {l[:160]}\n" for l in lines[1:12] if "TOO LARGE" in l or l[0] != " "), end="", flush=True)
 
 
+def work(a, todo, states):
+    """Takes batches until none is left. What a process that was stopped had not begun goes to another one."""
+    while True:
+        try:
+            tool, some = todo.popleft()
+        except IndexError:
+            return
+        got = batch(a, tool, some)
+        late = [n for n, (state, lines) in got.items() if state == "late"]
+        begun = [n for n in late if got[n][1]] or (late[:1] if len(late) == len(some) else [])
+        again = {n: some[n] for n in late if n not in begun}
+        if again and time.monotonic() < a.end:
+            todo.appendleft((tool, again))
+            got = {n: v for n, v in got.items() if n not in again}
+        for name, (state, lines) in got.items():
+            states[tool].append(state)
+            if state not in ("ok", "no GPU"):
+                say(name, tool, state, lines)
+
+
 def run(a):
     a.end, states = time.monotonic() + a.budget, {tool: [] for tool in a.tool}
     with open(f"{a.folder}/near.json") as f:
         chosen = [(n, near) for n, near in json.load(f).items() if wanted(a, n)]
-    todo = [(tool, dict(chosen[i::a.jobs])) for tool in a.tool for i in range(min(a.jobs, len(chosen)))]
+    step = max(1, (len(chosen) + BATCH - 1) // BATCH)
+    todo = collections.deque((tool, dict(chosen[i::step])) for tool in a.tool for i in range(min(step, len(chosen))))
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        for (tool, _), got in zip(todo, pool.map(lambda t: batch(a, *t), todo)):
-            for name, (state, lines) in got.items():
-                states[tool].append(state)
-                if state not in ("ok", "no GPU"):
-                    say(name, tool, state, lines)
+        for done in [pool.submit(work, a, todo, states) for _ in range(a.jobs)]:
+            done.result()
     for tool, came in states.items():
         print(f"{tool or 'results'}: {len(came)} plans, " + ", ".join(f"{came.count(s)} {s}" for s in sorted(set(came))))
     found = {state for came in states.values() for state in came}
@@ -375,6 +415,7 @@ def test(a):
         return 77
     with tempfile.TemporaryDirectory() as a.folder:
         a.patterns, a.jobs, a.budget = [], 8, 900
+        a.each = a.budget
         a.tool = ["", *TOOLS] if shutil.which("compute-sanitizer") else [""]
         return plans(a) or run(a)
 
@@ -389,7 +430,7 @@ def main():
             s.add_argument("patterns", nargs="*"), s.add_argument("--jobs", type=int, default=2 if verb == "plans" else 8)
         if verb == "run":
             s.add_argument("--tool", type=lambda text: text.split(","), default=[""])
-            s.add_argument("--budget", type=float, default=1e6)
+            s.add_argument("--budget", type=float, default=1e6), s.add_argument("--each", type=float, default=1e6)
     a = p.parse_args()
     return {"plans": plans, "run": run, "test": test}[a.verb](a)
 
