@@ -23,6 +23,7 @@ typedef struct Pace {
     Gpu *g;
     int64_t blocks;
     uint32_t lead; /* turns that a block may begin before all have begun the one before */
+    bool waits;    /* for the count it asked for a turn ago: no barrier is told when that comes */
     LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
     LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
 } Pace;
@@ -67,11 +68,12 @@ typedef struct Band {
     uint32_t cluster;         /* blocks that share a row; 1: none */
     bool dealt;               /* the kernel is a KDealt, of which `lists` tells */
     BandLists lists;
-    Expr inside;         /* of those that do not fill vectors: a column is the row's; else 0 */
-    const Kernel *edged; /* in which rows are accessed where that holds */
-    uint32_t mates;      /* rows of a turn that are folded, and then finished, together */
-    LLVMValueRef owner;  /* number of the block, or of those that share rows (i64) */
-    uint32_t side;       /* of them, that a warp's teams take side by side */
+    Expr inside;          /* of those that do not fill vectors: a column is the row's; else 0 */
+    const Kernel *edged;  /* in which rows are accessed where that holds */
+    uint32_t mates;       /* rows of a turn that are folded, and then finished, together */
+    LLVMValueRef owner;   /* number of the block, or of those that share rows (i64) */
+    uint32_t side;        /* of them, that a warp's teams take side by side */
+    LLVMValueRef meeting; /* address of the barrier of all that compute; NULL: the block's */
 } Band;
 
 /* rows.c: how many rows the kernel has; false: its mask says something else. As no other row is
@@ -102,8 +104,10 @@ void band_add(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, boo
  * Vectors past the row's end are never stored. */
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
 void band_store_once(Band *b, LLVMValueRef inside);
-/* The block's sums, when all of its rows are done. */
+/* The block's sums, when all of its rows are done. Before its first turn, where teams go at their
+ * own pace, by all threads: the barrier at which they meet then. */
 void band_store_columns(Band *b, LLVMValueRef *acc);
+void band_meeting_init(Band *b);
 
 /* fetch.c. In the current scope the team is at its row of turn `at`, or at the last one; true
  * (i1) where there is such a row. `full`: there is in every block, which NULL says, too. */

@@ -56,7 +56,7 @@ static void init_late(BandTurns *t) {
     emit_if_begin(e, &one, gpu_is_first(g));
     for (uint32_t i = 0; i < n; i++)
         hop_barrier_init(e, hop_addi(e, t->late_bars, i * HOP_BARRIER_BYTES),
-                         b->cluster > 1 ? 1 : b->r.team.size / 32);
+                         b->cluster > 1 ? 1 : b->r.team.size);
     emit_if_end(e, &one);
 }
 
@@ -126,7 +126,8 @@ static void send_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint3
     emit_if_end(e, &one);
 }
 
-/* One lane of a warp leaves what the warp has folded: n numbers. */
+/* One lane of a warp leaves what the warp has folded: n numbers. All arrive, as all read what is
+ * left before a place is written again. */
 static void leave_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint32_t n) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
@@ -141,8 +142,8 @@ static void leave_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint
         HV to = hop_add(e, late_parts(t, f), hop_muli(e, warp, 4));
         LLVMSetVolatile(LLVMBuildStore(e->b, v[f], hop_pointer(e, to)), true);
     }
-    hop_barrier_arrive(e, late_bar(t), LLVMConstInt(e->i1, 1, false));
     emit_if_end(e, &one);
+    hop_barrier_arrive(e, late_bar(t), LLVMConstInt(e->i1, 1, false));
 }
 
 /* Number `own` of the n parts at `first`; where there are no so many, what changes nothing. */
@@ -387,8 +388,10 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     const int64_t blocks = expr_value(e->exprs, g->k->axes[0].extent);
     const int64_t bytes = (int64_t)b->row_bytes * b->teams * b->mates;
     t.pace = band_pace(g, blocks * b->cluster, most_turns(&t, blocks), bytes, b->lead);
+    t.pace.waits = !t.ncopied;
     if (b->late) init_late(&t);
     if (b->dealt) band_lists_init(&t);
+    band_meeting_init(b);
     band_fetcher_init(&t);
     if (b->cluster > 1) hop_cluster_sync(e); /* blocks write into those that have begun */
     LLVMValueRef threads = emit_i64(e, b->threads);

@@ -139,7 +139,7 @@ void band_fetcher_init(const BandTurns *t) {
     for (uint32_t i = 0; i < b->stages; i++) {
         BandStage s = band_stage_at(t, hop_i(e, i));
         hop_barrier_init(e, s.bar, t->ncopied ? 1 + GPU_WARP : 1);
-        hop_barrier_init(e, s.left, b->threads / GPU_WARP);
+        hop_barrier_init(e, s.left, b->threads);
     }
     hop_barrier_init_fence(e);
     hop_fence_async(e);

@@ -91,6 +91,7 @@ static void move_sums(const BandTurns *t, LLVMValueRef *acc, HV parity) {
     HV rank = LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), warp = hop_shr(e, rank, 5);
     HV lane = hop_andi(e, rank, GPU_WARP - 1),
        before = hop_andi(e, hop_addi(e, lane, -1), GPU_WARP - 1);
+    hop_sync(e, hop_i(e, MOVE), b->threads); /* what was left before is read */
     leave_tops(t, acc, rank);
     await_front(t, rank, parity);
     hop_sync(e, hop_i(e, MOVE), b->threads);

@@ -66,11 +66,12 @@ static void await(const Pace *p, HV want) {
             "r,l,r,~{memory}", v, 3);
 }
 
-/* The count of the turn before may not have come yet: what is there then is less, and asks for one
- * that is new. */
+/* The count of the turn before may not have come yet, but where it `waits`: what is there then is
+ * less, and asks for one that is new. */
 void band_pace_turn(const Pace *p, HV turn) {
     Emit *e = p->g->e;
     EmitIf ahead;
+    if (p->waits) hop_asm(e, e->voidt, "cp.async.wait_all;", "~{memory}", NULL, 0);
     HV want = hop_muli(e, hop_addi(e, turn, -(int64_t)p->lead), p->blocks);
     HV then = LLVMBuildLoad2(e->b, e->i32, in_shared(p, 0), "");
     LLVMSetVolatile(then, true);

@@ -163,12 +163,11 @@ static void meet(const BandTurns *t) {
         gpu_team_sync(&t->b->r.team);
 }
 
-/* The warp has read what is there of this turn. */
+/* The thread has read what is there of this turn. Each one arrives: compute-sanitizer's racecheck
+ * takes an arrival for the order of that thread's reads alone, and 32 take no longer than one. */
 void band_turn_leave(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
-    HV lane = hop_andi(e, LLVMBuildTrunc(e->b, t->b->r.team.g->tid, e->i32, ""), 31);
-    hop_warp_sync(e);
-    hop_barrier_arrive(e, band_stage_at(t, t->stage).left, hop_is(e, lane, 0));
+    hop_barrier_arrive(e, band_stage_at(t, t->stage).left, LLVMConstInt(e->i1, 1, false));
 }
 
 /* What was read of this turn's rows, or, where they are read again, of those before, is read by all
@@ -310,9 +309,9 @@ static void run_row(BandTurns *t, bool full, LLVMValueRef *acc) {
     if (b->again) inside = begin_again(t, full, &h);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
         if (b->again) band_turn_vector(t, &h, u);
+        if (b->again && b->fetched && u + 1 == b->r.pieces) band_turn_leave(t);
         band_finish(b, &h, u, inside, acc);
     }
-    if (b->fetched && b->again) band_turn_leave(t);
     band_store_once(b, inside);
     emit_pop(e);
 }
@@ -429,6 +428,8 @@ void band_walk(Band *b, LLVMValueRef *acc) {
     t.fixed = band_fixed(b);
     const Expr blocks = g->k->axes[0].extent, turns = expr_ceildiv(e->exprs, t.rows, blocks);
     if (b->paced) t.pace = band_pace(g, expr_value(e->exprs, blocks), turns, b->row_bytes, 0);
+    t.pace.waits = !t.ncopied;
+    band_meeting_init(b);
     init_barriers(&t);
     LLVMValueRef row = t.first;
     for (uint32_t i = 0; i + b->again < b->stages; i++) {

@@ -237,11 +237,13 @@ static void check_listed(Built *b) {
     CHECK_EQ_I(built_count(built_text(b), "st.async"), 2 + 1);
 }
 
-/* All where barriers begin, who computes twice for each sum. */
+/* All where barriers begin, who computes twice for each sum, and once in a turn. All of them
+ * arrive, not one lane of a warp. */
 static void check_in_turn(Built *b) {
     CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512 + 32);
     CHECK_EQ_I(built_count(built_text(b), "bar.sync \t0"), 1);
-    CHECK_EQ_I(built_count(built_text(b), "bar.sync \t15, 512"), 2 * 2);
+    CHECK_EQ_I(built_count(built_text(b), "mbarrier.arrive.release"), 2 * 2 + 1);
+    CHECK_EQ_I(built_count(built_text(b), "mbarrier.init.shared.b64 \t[%r"), 0);
 }
 
 /* A warp's eight rows of four vectors meet in three steps; then sixteen warps do. */
