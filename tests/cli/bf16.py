@@ -70,7 +70,8 @@ for m, k, n in [(16, 64, 16), (17, 96, 40), (33, 40, 48), (130, 64, 112), (197, 
     case(f"{m} x {k} x {n} and on", [h.make_node("MatMul", ["x", "v"], ["y"]), h.make_node("MatMul", ["y", "w"], ["z"])],
          rng.integers(-2, 3, (m, k)).astype(np.float32),
          {"v": rng.integers(-1, 2, (k, n)).astype(np.float32), "w": draw(n, 50)}, ["z"])
-for c, o, size, kernel, stride in [(3, 32, 19, 3, 2), (16, 48, 9, 3, 1), (33, 20, 8, 1, 1), (5, 17, 12, 5, 1)]:
+for c, o, size, kernel, stride in [(3, 32, 19, 3, 2), (16, 48, 9, 3, 1), (33, 20, 8, 1, 1), (5, 17, 12, 5, 1),
+                                   (20, 17, 12, 3, 1), (200, 17, 12, 3, 1)]:
     case(f"convolution {c} to {o}, {kernel} x {kernel}, stride {stride}",
          [h.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * 2, pads=[kernel // 2] * 4)],
          draw(2, c, size, size), {"w": draw(o, c, kernel, kernel)}, ["y"])

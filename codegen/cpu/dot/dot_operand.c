@@ -22,23 +22,30 @@ static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
     return true;
 }
 
-/* Orders the contracted axes by the left operand's strides, longest first; where it does not move
- * evenly along one of them, as the right operand has them. */
+/* The contracted axes as the right operand has them. */
+static void axes_of_right(Dot *d) {
+    Expr row = expr_const(d->p, 1);
+    d->ka = d->kk;
+    d->permuted = false;
+    for (uint32_t i = d->kk.n; i-- > 0;) {
+        d->rows[i] = row;
+        row = expr_mul(d->p, row, d->k->axes[d->kk.axis[i]].extent);
+    }
+}
+
+/* Ordered by the left operand's strides, longest first; where it does not move evenly along one of
+ * them, as they are. */
 static void order_axes(Dot *d) {
     ExprPool *p = d->p;
     KVal load = dot_load_of(d, d->t->a);
     int64_t stride[K_MAX_AXES];
-    Expr row = expr_const(p, 1), coef, rest;
-    bool even = load != 0;
-    d->ka = d->kk;
-    for (uint32_t i = d->kk.n; i-- > 0;) {
-        const KAxis *axis = &d->k->axes[d->kk.axis[i]];
-        d->rows[i] = row;
-        row = expr_mul(p, row, axis->extent);
-        even = even && expr_affine(p, d->k->ops[load].index, axis->sym, &coef, &rest);
-        if (even) stride[i] = expr_hint(p, coef);
+    Expr coef, rest;
+    axes_of_right(d);
+    for (uint32_t i = 0; i < d->kk.n; i++) {
+        const uint32_t sym = d->k->axes[d->kk.axis[i]].sym;
+        if (!load || !expr_affine(p, d->k->ops[load].index, sym, &coef, &rest)) return;
+        stride[i] = expr_hint(p, coef);
     }
-    if (!even) return;
     for (uint32_t i = 1; i < d->ka.n; i++)
         for (uint32_t j = i; j > 0 && stride[j - 1] < stride[j]; j--) {
             int64_t s = stride[j];
@@ -140,8 +147,7 @@ void dot_analyse_a(Dot *d) {
     d->amx.on |= d->quads && d->e->isa->tiles;
     if (d->amx.on ||
         (dot_group_rows(d) > 1 && !d->direct)) { /* one run, in the right operand's order */
-        d->ka = d->kk;
-        d->permuted = false;
+        axes_of_right(d);
         d->nrun = d->ka.n;
     }
     d->run = d->nruns = expr_const(d->p, 1);
