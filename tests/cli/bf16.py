@@ -70,11 +70,15 @@ for m, k, n in [(16, 64, 16), (17, 96, 40), (33, 40, 48), (130, 64, 112), (197, 
     case(f"{m} x {k} x {n} and on", [h.make_node("MatMul", ["x", "v"], ["y"]), h.make_node("MatMul", ["y", "w"], ["z"])],
          rng.integers(-2, 3, (m, k)).astype(np.float32),
          {"v": rng.integers(-1, 2, (k, n)).astype(np.float32), "w": draw(n, 50)}, ["z"])
-for c, o, size, kernel, stride in [(3, 32, 19, 3, 2), (16, 48, 9, 3, 1), (33, 20, 8, 1, 1), (5, 17, 12, 5, 1),
+for c, o, size, kernel, stride in [(9, 32, 19, 3, 2), (16, 48, 9, 3, 1), (33, 20, 8, 1, 1), (8, 17, 12, 5, 1),
                                    (20, 17, 12, 3, 1), (200, 17, 12, 3, 1)]:
     case(f"convolution {c} to {o}, {kernel} x {kernel}, stride {stride}",
          [h.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * 2, pads=[kernel // 2] * 4)],
          draw(2, c, size, size), {"w": draw(o, c, kernel, kernel)}, ["y"])
+# of few channels: nothing is rounded, here not in the reference either: the input has bf16's digits
+for c, groups in [(3, 1), (7, 1), (8, 4), (6, 6)]:
+    case(f"{c} channels, {groups} groups", [h.make_node("Conv", ["x", "w"], ["y"], group=groups, pads=[1] * 4)],
+         bf16(draw(2, c, 12, 12)), {"w": draw(24, c // groups, 3, 3)}, ["y"], kept="" if c == groups else "w")
 
 # the left operand of what a thousandth of all products is for keeps its digits, and so do weights that are few
 for n in (8, 97):

@@ -14,7 +14,8 @@
  * There, too, the left operand of cheap contractions stays f32: of those with constants, from the
  * cheapest on, as many as have a thousandth of all products. That takes no time, and saves a
  * rounding that counts as much as any: that of a classifier's head is an eighth of resnet50's
- * error, squared. Weights are rounded, since reading them is what few products cost.
+ * error, squared. Weights are rounded, since reading them is what few products cost. Convolutions
+ * of few channels, as of images, stay f32.
  *
  * What softmax reads stays f32, but for rows as long as a vocabulary, which are stored: attention
  * keeps scores in registers; so does what is made of scores alone, and gradients on their way into
@@ -30,7 +31,7 @@
 
 #include <stdlib.h>
 
-enum { WIDE_ROW = 1 << 14, CHEAP_SHARE = 1000 };
+enum { WIDE_ROW = 1 << 14, CHEAP_SHARE = 1000, CHANNELS_LEAST = 8 };
 
 typedef struct Facts {
     DType to;
@@ -70,12 +71,22 @@ static uint32_t first_factor(const Node *n) {
     return n->op == OP_attention ? 1 : 0;
 }
 
+/* Windows over so few channels are put together number by number for units that multiply the narrow
+ * type, which takes longer than they save. Depthwise ones are read as they lie. */
+static bool has_few_channels(const Graph *g, const Node *n) {
+    if (n->op != OP_conv) return false;
+    const Type *w = graph_type(g, n->in[1]);
+    const int64_t channels = expr_hint(g->exprs, w->dim[w->rank - 2]);
+    return channels < CHANNELS_LEAST && (channels > 1 || n->attr.conv.groups == 1);
+}
+
 /* A contraction that multiplies in the narrow type. */
 static bool narrows(const Graph *g, const Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     bool product = op_info[n->op].cls == OPC_CONTRACT || n->op == OP_attention;
     if (!product || n->type.dtype != DT_f32) return false;
     if (graph_type(g, n->in[first_factor(n)])->dtype != DT_f32 || f->constant[v]) return false;
+    if (!f->streams && has_few_channels(g, n)) return false;
     return !f->integer[n->in[0]] && !f->integer[n->in[1]] && !sums_single_products(g, n);
 }
 
