@@ -189,6 +189,19 @@ static graphc_status check_options(const Loop *l) {
     return schedule_check(&o->schedule, l->e);
 }
 
+/* What the run is from here on: not before it is known that it may begin or go on. */
+static graphc_status write_config(const Loop *l) {
+    char why[256];
+    const char *text = l->o->config;
+    if (!text) return GRAPHC_OK;
+    char *path = inside(l->o->folder, "config.json");
+    if (!path) return no_memory(l);
+    graphc_status st = file_write(path, text, strlen(text), why);
+    if (st != GRAPHC_OK) st = error_set(l->e, st, "%s %s", path, why);
+    free(path);
+    return st;
+}
+
 static graphc_status begin(Loop *l) {
     char why[256];
     const LoopOptions *o = l->o;
@@ -205,6 +218,7 @@ static graphc_status begin(Loop *l) {
     if (l->step > o->schedule.steps)
         return error_set(l->e, GRAPHC_USAGE, "%llu steps are done already, %llu are asked for",
                          (unsigned long long)l->step, (unsigned long long)o->schedule.steps);
+    GC_TRY(write_config(l));
     return log_open(&l->log, l->lines, o->json, o->progress, l->step, o->schedule.steps, l->e);
 }
 

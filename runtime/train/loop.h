@@ -58,6 +58,7 @@ typedef struct LoopOptions {
                           one ends the run */
     const char *folder, *title;
     bool resume;
+    const char *config;      /* what folder/config.json is to hold; NULL: there is none */
     const SafePair *options; /* what has to be the same when a run goes on */
     uint32_t noptions;
     FILE *json, *progress;             /* NULL: none */
@@ -72,10 +73,10 @@ typedef struct LoopEnd {
     uint64_t left_out;   /* held-out rows that no evaluation took (train_run) */
 } LoopEnd;
 
-/* Runs to the end. Writes folder/log.jsonl, folder/log.html and folder/checkpoints. GRAPHC_USAGE:
- * options, or the folder has a run already and it is not to go on; GRAPHC_MISMATCH: it was started
- * with other options; GRAPHC_RUNTIME: a loss that is not finite. After an error the last checkpoint
- * is whole. */
+/* Runs to the end. Writes folder/config.json, log.jsonl, log.html and checkpoints. GRAPHC_USAGE:
+ * options, or the folder has a run already and it is not to go on, which stays as it is;
+ * GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME: a loss that is not finite.
+ * After an error the last checkpoint is whole. */
 GRAPHC_MUST_USE graphc_status loop_run(const LoopModel *m, const LoopOptions *o, LoopEnd *end,
                                        ErrorText e);
 

@@ -380,6 +380,13 @@ def prolonged(tmp):
     check("9 steps are done already, 8 are asked for" in err, f"fewer steps than are done: {err}")
     run(*args(["--epochs", "0.05"], "epochs"), "--json")
     check(len(run(*args(["--epochs", "0.2"], "epochs"), "--resume", "--json")) > 1, "more epochs")
+    kept = open(f"{tmp}/longer/config.json").read()
+    for more, word in ((["--resume", "--lr", 5], "--lr was 0.01, is 5"), (["--lr", 5], "has a run already"),
+                       (["--resume", "--hold-out", "0.5"], "--hold-out was not given, is 0.5"),
+                       (["--resume", "--weight-decay", "0.5"], "--weight-decay was not given, is 0.5")):
+        err = run(*args(steps(9), "longer", *more), status=2)
+        check(word in err, f"{word!r} is not said in {err!r}")
+        check(open(f"{tmp}/longer/config.json").read() == kept, f"config.json of a run that is refused: {more}")
     for name, more in ("falls", ["--schedule", "linear"]), ("rises", ["--warmup", "0.5"]):
         run(*args(steps(3), name, *more), "--json")
         err = run(*args(steps(9), name, *more), "--resume", status=2)
@@ -430,6 +437,8 @@ def refused(tmp, data):
               f"{tmp}/o"], 3, "96 held-out rows do not fill a batch of 128"),
             (["train", model, *data, "--hold-out", 0, "-o", f"{tmp}/o"], 2, "holds nothing out"),
             (["train", model, *data, "--patience", 2, "-o", f"{tmp}/o"], 2, "need --eval-data"),
+            (["train", model, *data, "--patience", 2, "--eval-data", f"x={tmp}/x.npy", "-o", f"{tmp}/o"], 2, "--eval-every is missing"),
+            (["train", model, *data, "--epochs", 0, "-o", f"{tmp}/o"], 2, "--epochs 0 learns nothing"),
             (["train", model, *data, "--decay", 2, "-o", f"{tmp}/o"], 2, "for --schedule wsd"),
             (["train", model, *data, "--min-lr", "1e-6", "-o", f"{tmp}/o"], 2, "for --schedule linear"),
             (["train", model, *data, "--min-lr", 0, "--schedule", "constant", "-o", f"{tmp}/o"], 2, "for --schedule linear"),

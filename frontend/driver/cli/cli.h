@@ -78,8 +78,9 @@ bool cli_option_repeats(const Cli *c, const char *name);
 graphc_status cli_option_set(Cli *c, const char *file, const char *name, const char *value);
 /* --config: options that the command line does not give. */
 graphc_status cli_config_read(Cli *c);
-/* All options that were given, as --config reads them; not --config and --resume. */
-graphc_status cli_config_write(Cli *c, const char *path);
+/* All options that were given, as --config reads them, but --config and --resume; NULL: not enough
+ * memory. */
+const char *cli_config_text(Cli *c);
 /* "WHAT; usage: ..." of the verb. */
 graphc_status cli_usage(Cli *c, const char *what);
 void cli_help(const Verb *verbs, const Verb *verb); /* NULL: the overview of all */

@@ -73,8 +73,9 @@ static const char *real_text(Cli *c, double v) {
     return arena_printf(c->arena, "%.15g", v);
 }
 
+/* Of an option that is negative where it is not given. */
 static const char *given_text(Cli *c, double v) {
-    return v >= 0 ? real_text(c, v) : "the optimizer's";
+    return v >= 0 ? real_text(c, v) : NULL;
 }
 
 /* Of weights in files of their own, as far as a plan recognises them. */
@@ -116,17 +117,17 @@ static void list_said(Cli *c, const Graph *model, RunOptions *o) {
         {"--no-packing", a->no_packing ? "given" : "not given"},
         {"--no-shuffle", a->no_shuffle ? "given" : "not given"},
         {"--seed", count_text(c, c->seed)},
-        {"--hold-out", real_text(c, a->hold_out)},
+        {"--hold-out", given_text(c, a->hold_out)},
         {"--lr", real_text(c, o->schedule.lr)},
         {"--min-lr", real_text(c, o->schedule.min)},
         {"--schedule", schedule_name(o->schedule.kind)},
         {"--warmup", real_text(c, o->warmup)},
         {"--decay", real_text(c, o->decay)},
-        {"--weight-decay", real_text(c, a->weight_decay)},
+        {"--weight-decay", given_text(c, a->weight_decay)},
         {"--no-decay", a->no_decay},
         {"--on-nan", skips(a) ? "skip" : "stop"}, /* of which the plan's states are */
         {"--head-rows", count_text(c, a->head_rows)},
-        {"--loss-scale", real_text(c, a->loss_scale)},
+        {"--loss-scale", given_text(c, a->loss_scale)},
         {"--scale-every", count_text(c, a->scale_every)},
         {"--clip", real_text(c, a->clip)},
         {"--beta1", given_text(c, a->beta1)},
@@ -135,8 +136,8 @@ static void list_said(Cli *c, const Graph *model, RunOptions *o) {
         {"--momentum", given_text(c, a->momentum)},
         {"--nesterov", a->nesterov ? "given" : "not given"},
         {"--precision", c->precision},
-        {"--steps", count_text(c, a->steps)}, /* these at the end: see below */
-        {"--epochs", real_text(c, a->epochs)}};
+        {"--steps", a->steps ? count_text(c, a->steps) : NULL}, /* these at the end: see below */
+        {"--epochs", given_text(c, a->epochs)}};
     enum { COUNT = sizeof said / sizeof *said, LENGTHS = 2 };
     SafePair *v = arena_copy(c->arena, said, sizeof said);
     for (uint32_t i = 0; i < COUNT; i++)
@@ -190,6 +191,8 @@ static graphc_status check_args(Cli *c) {
     if (a->hold_out == 0) return cli_usage(c, "--hold-out 0 holds nothing out");
     if ((a->eval_every || a->patience) && a->hold_out < 0 && !a->eval_data.n)
         return cli_usage(c, "--eval-every and --patience need --eval-data or --hold-out");
+    if (a->patience && !a->eval_every)
+        return cli_usage(c, "--patience counts measurements: --eval-every is missing");
     if (a->decay >= 0 && (!a->schedule || strcmp(a->schedule, "wsd") != 0))
         return cli_usage(c, "--decay is for --schedule wsd");
     if (a->min_lr >= 0 &&
@@ -200,6 +203,7 @@ static graphc_status check_args(Cli *c) {
     if (a->token_type && strcmp(a->token_type, "u16") && strcmp(a->token_type, "u32"))
         return diag(c->diags, D_USAGE, "--token-type", "\"%s\" is neither u16 nor u32",
                     a->token_type);
+    if (a->epochs == 0) return cli_usage(c, "--epochs 0 learns nothing");
     if (a->steps && a->epochs >= 0) return cli_usage(c, "--steps and --epochs are both given");
     return GRAPHC_OK;
 }
@@ -214,10 +218,6 @@ static graphc_status write_plan(Cli *c, const Pipeline *p) {
     char why[256];
     if (file_write(c->output, p->plan, p->plan_size, why) == GRAPHC_OK) return GRAPHC_OK;
     return diag(c->diags, D_IO, c->output, "%s", why);
-}
-
-static graphc_status write_config(Cli *c) {
-    return cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output));
 }
 
 static graphc_status failed(Cli *c, graphc_status st, const char *why) {
@@ -324,7 +324,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     GC_TRY(schedule_of(c, &o.schedule));
     list_said(c, p->imported, &o);
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
-    if (!a->resume) GC_TRY(write_config(c));
+    if (!(o.config = cli_config_text(c))) return diag(c->diags, D_NO_MEMORY, "", "the options");
     Interrupts kept;
     interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
@@ -335,7 +335,6 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
         else
             say_end(c, &end), say_done(c, &end);
     }
-    if (st == GRAPHC_OK && a->resume) st = write_config(c); /* what the run is by now */
     cli_session_close(&s);
     interrupts_release(&kept);
     return st;

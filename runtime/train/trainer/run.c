@@ -123,6 +123,7 @@ static graphc_status all_steps(Run *r, LoopEnd *end, ErrorText e) {
                               .folder = o->folder,
                               .title = "graphc train",
                               .resume = o->resume,
+                              .config = o->config,
                               .options = r->said,
                               .noptions = o->nsaid + 2,
                               .json = o->json ? stdout : NULL,

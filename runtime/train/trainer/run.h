@@ -26,6 +26,7 @@ typedef struct RunOptions {
     uint32_t nsaid;
     uint64_t seed;
     const char *folder; /* for all that is written; it is there */
+    const char *config; /* what config.json there is to hold */
     bool json;          /* a line a step on standard output */
 } RunOptions;
 

@@ -95,9 +95,8 @@ static json_t *value_of(const char *text) {
     return json_string(text);
 }
 
-graphc_status cli_config_write(Cli *c, const char *path) {
+const char *cli_config_text(Cli *c) {
     json_t *all = json_object();
-    char why[256];
     for (uint32_t i = 0; i < c->given.n; i++) {
         const GivenOption *o = &c->given.v[i];
         json_t *before = json_object_get(all, o->name + 2), *v = value_of(o->value);
@@ -113,9 +112,7 @@ graphc_status cli_config_write(Cli *c, const char *path) {
     }
     char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(DIGITS));
     const char *lines = text ? arena_printf(c->arena, "%s\n", text) : NULL;
-    graphc_status st = lines ? file_write(path, lines, strlen(lines), why) : GRAPHC_NO_MEMORY;
     free(text);
     json_decref(all);
-    if (st == GRAPHC_NO_MEMORY) return diag(c->diags, D_NO_MEMORY, path, "the options");
-    return st == GRAPHC_OK ? st : diag(c->diags, D_IO, path, "%s", why);
+    return lines;
 }
