@@ -154,6 +154,8 @@ static void take_member(Reading *g, JsonSpan key, int64_t *version) {
         take_options(g);
     else if (k == FILES)
         take_files(g);
+    else if (jr_is(key, "unmeasured"))
+        jr_bool(&g->json, &info->unmeasured);
     else if (jr_is(key, "loss"))
         take_loss(&g->json, &info->loss);
     else if (jr_is(key, "best_loss"))

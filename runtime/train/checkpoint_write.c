@@ -127,6 +127,7 @@ static void put_info(JsonWrite *j, const CheckpointInfo *info) {
     jw_i64(j, "epoch", (int64_t)info->epoch);
     jw_i64(j, "position", (int64_t)info->position);
     jw_i64(j, "waiting", (int64_t)info->waiting);
+    if (info->unmeasured) jw_bool(j, "unmeasured", true);
     jw_f64(j, "loss", info->loss);
     jw_f64(j, "best_loss", info->best_loss);
     jw_object(j, "options");

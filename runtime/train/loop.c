@@ -22,7 +22,7 @@ typedef struct Loop {
     double loss, best; /* of evaluations; NaN: there was none */
     uint32_t waiting;  /* evaluations since the best one */
     uint32_t skipped;  /* steps in a row that were not finite */
-    uint64_t saved;    /* the last step that is kept */
+    bool unmeasured;   /* it was interrupted where an evaluation is due */
     ErrorText e;
 } Loop;
 
@@ -52,6 +52,7 @@ static graphc_status save(Loop *l, bool best) {
                                  .epoch = l->order.epoch,
                                  .position = l->order.position,
                                  .waiting = l->waiting,
+                                 .unmeasured = l->unmeasured,
                                  .loss = l->loss,
                                  .best_loss = l->best,
                                  .options = l->o->options,
@@ -65,7 +66,6 @@ static graphc_status save(Loop *l, bool best) {
         return st;
     }
     GC_TRY(checkpoint_commit(&w, &info, best, l->e));
-    l->saved = l->step;
     return checkpoint_prune(l->checkpoints, l->o->keep ? l->o->keep : 1, l->e);
 }
 
@@ -75,11 +75,12 @@ static graphc_status take_up(Loop *l, const Checkpoint *c) {
     char *path = inside(c->folder, STATE_FILE);
     graphc_status st = path ? l->model->load(l->model->self, path, l->e) : no_memory(l);
     free(path);
-    l->step = l->saved = c->info.step;
+    l->step = c->info.step;
     l->tokens = c->info.tokens;
     l->loss = c->info.loss;
     l->best = c->info.best_loss;
     l->waiting = (uint32_t)c->info.waiting;
+    l->unmeasured = c->info.unmeasured;
     return st;
 }
 
@@ -160,9 +161,10 @@ static bool due(uint64_t every, uint64_t step) {
 static graphc_status after_step(Loop *l, LoopEnd *end, bool *over) {
     const LoopOptions *o = l->o;
     bool last = l->step >= o->schedule.steps, better = false;
+    bool measured = l->model->evaluate && (last || due(o->eval_every, l->step));
     end->stopped = o->stop && *o->stop && !last;
-    if (l->model->evaluate && !end->stopped && (last || due(o->eval_every, l->step)))
-        GC_TRY(evaluate(l, &better));
+    l->unmeasured = measured && end->stopped;
+    if (measured && !end->stopped) GC_TRY(evaluate(l, &better));
     end->early = o->patience && l->waiting >= o->patience && !last;
     *over = last || end->stopped || end->early;
     if (*over || better || due(o->save_every, l->step)) GC_TRY(save(l, better));
@@ -172,6 +174,7 @@ static graphc_status after_step(Loop *l, LoopEnd *end, bool *over) {
 static graphc_status run(Loop *l, LoopEnd *end) {
     bool over = l->step >= l->o->schedule.steps, better;
     if (!l->step && l->model->evaluate && l->o->eval_every) GC_TRY(evaluate(l, &better));
+    if (l->unmeasured) GC_TRY(after_step(l, end, &over));
     while (!over) {
         GC_TRY(one_step(l, end));
         GC_TRY(after_step(l, end, &over));

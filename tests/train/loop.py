@@ -350,14 +350,14 @@ json: true
 def interrupted(tmp):
     """Ctrl-C ends a run with a checkpoint, from which it goes on with the same losses."""
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
-            "--steps", 60, "--lr", "1e-2"]
-    losses = lambda d: [(l["step"], l["loss"]) for l in map(json.loads, open(f"{d}/log.jsonl")) if "loss" in l]
+            "--steps", 60, "--lr", "1e-2", "--eval-every", 1, "--hold-out", "0.1"]
+    losses = lambda d: [(l["step"], l["loss"] if "loss" in l else l["eval_loss"]) for l in map(json.loads, open(f"{d}/log.jsonl"))]
     p = Paced(*args, "-o", f"{tmp}/stopped")
     p.reach(lambda line: line["step"] == 5)
     p.process.send_signal(signal.SIGINT)
     said, status = p.end(), p.process.returncode
     check(status == 0 and "--resume goes on" in said, f"Ctrl-C: exit {status}: {said}")
-    n = len(losses(f"{tmp}/stopped"))
+    n = losses(f"{tmp}/stopped")[-1][0]
     check(5 <= n < 9 and os.path.exists(f"{tmp}/stopped/checkpoints/step-{n:08}/state.safetensors"), f"Ctrl-C after {n} steps")
     run(*args, "-o", f"{tmp}/stopped", "--resume", "--json")
     run(*args, "-o", f"{tmp}/through", "--json")
