@@ -93,8 +93,9 @@ static double tick_of(double span) {
     return base * (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10);
 }
 
+/* Ends that are nearly the same are one value: steps between them would lead nowhere. */
 static Range range_of(double lo, double hi) {
-    if (!(hi > lo)) {
+    if (!(hi - lo > 1e-9 * (fabs(lo) + fabs(hi)))) {
         double around = fabs(hi) > 0 ? fabs(hi) / 2 : 1;
         lo -= around;
         hi += around;

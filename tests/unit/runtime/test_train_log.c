@@ -92,11 +92,15 @@ static void check_progress(void) {
 static void check_page(void) {
     CHECK(log_html(path, page, "a < b", e) == GRAPHC_OK);
     CHECK(strstr(content(page), "<title>a &lt; b</title>"));
-    FILE *f = fopen(path, "a");
+    FILE *f = fopen(path, "w"); /* a curve whose ends a double can hardly tell apart */
+    fputs("{\"step\": 1, \"loss\": 1}\n{\"step\": 1, \"eval_loss\": 1.0000000000000002}\n", f);
+    fclose(f);
+    CHECK(log_html(path, page, "", e) == GRAPHC_OK);
+    f = fopen(path, "a");
     fputs("no line\n", f);
     fclose(f);
     CHECK(log_html(path, page, "", e) == GRAPHC_INVALID);
-    CHECK(strstr(why, ": line 5 is no line of a log"));
+    CHECK(strstr(why, ": line 3 is no line of a log"));
     CHECK(log_html("/nowhere", page, "", e) == GRAPHC_IO);
     CHECK(log_html(path, "/nowhere/x", "", e) != GRAPHC_OK);
 }
