@@ -191,6 +191,15 @@ def adapters():
                         (("-=a",), '"-" is no name'), (("a,b=a",), '"a,b" is no name')):
         p = forks.run([graphc, "run", "m.onnx", *(x for g in given for x in ("--adapter", g)), "--output-dir", "out"])
         check(p.returncode == 2 and says in p.stderr, f"{given}: {p.returncode} {p.stderr}")
+    onnx.save(onnx.load("m.onnx"), "outside.onnx", save_as_external_data=True, location="out.onnx.data", size_threshold=0)
+    onnx.save(onnx.load("m.onnx"), "beside.onnx", save_as_external_data=True, location="out.safetensors", size_threshold=0)
+    read = lambda f: open(f, "rb").read()
+    for model, out, loses, says in (("outside", "out.onnx", "out.onnx.data", "the model's weights"), ("beside", "out.safetensors", "out.safetensors", "the model's weights"),
+                                    ("m", "m.onnx", "m.onnx", "the model"), ("m", "a/adapter_model.safetensors", "a/adapter_model.safetensors", "the adapter")):
+        was = read(loses)
+        p = forks.run([graphc, "merge", f"{model}.onnx", "--adapter", "a", "-o", out])
+        check(p.returncode == 2 and f"{loses}: the merged model would replace {says}" in p.stderr, f"{model} to {out}: {p.returncode} {p.stderr}")
+        check(read(loses) == was, f"{model} to {out}: {loses} is another")
     name = "base_model.model.down.weight"
     learnt = tensors("a/adapter_model.safetensors")
     for how in ("run", "--output-dir", "out"), ("merge", "-o", "merged.onnx"):

@@ -156,6 +156,10 @@ const LoraSpec *cli_adapter_spec(const Cli *c) {
     return c->adapted ? &c->adapted->spec : NULL;
 }
 
+const char *cli_adapter_folder(const Cli *c) {
+    return c->adapted->v.v[0].path;
+}
+
 const Adapter *cli_adapter_first(const Cli *c) {
     return c->adapted->v.v[0].adapter;
 }

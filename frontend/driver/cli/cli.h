@@ -120,6 +120,7 @@ const char *cli_weights_dir(Arena *a, const char *model, const char *plan);
 graphc_status cli_adapter_read(Cli *c);
 const LoraSpec *cli_adapter_spec(const Cli *c); /* NULL: there is none */
 const struct Adapter *cli_adapter_first(const Cli *c);
+const char *cli_adapter_folder(const Cli *c); /* where the first one lies */
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);

@@ -22,8 +22,27 @@ static graphc_status check_args(Cli *c) {
     if (!ends_in(c->output, ".onnx") && !ends_in(c->output, ".safetensors"))
         return diag(c->diags, D_USAGE, "-o", "\"%s\" ends neither in .onnx nor in .safetensors",
                     c->output);
-    if (same_file(c->args.v[0], c->output))
-        return diag(c->diags, D_USAGE, c->output, "the merged model would replace the model");
+    return GRAPHC_OK;
+}
+
+/* A file that is read is none of those that are written: the model, and what lies beside it. */
+static graphc_status check_kept(Cli *c, const char *file, const char *what) {
+    const char *written[] = {c->output, arena_printf(c->arena, "%s" MERGE_SIDE, c->output)};
+    for (size_t i = 0; i < (ends_in(c->output, ".onnx") ? 2 : 1); i++)
+        if (same_file(file, written[i]))
+            return diag(c->diags, D_USAGE, written[i], "the merged model would replace %s", what);
+    return GRAPHC_OK;
+}
+
+static graphc_status check_all_kept(Cli *c, const Graph *g) {
+    const char *adapter = arena_printf(c->arena, "%s/" ADAPTER_MODEL, cli_adapter_folder(c));
+    const char *model = c->args.v[0], *slash = strrchr(model, '/');
+    const int folder = slash ? (int)(slash + 1 - model) : 0;
+    GC_TRY(check_kept(c, model, "the model"));
+    GC_TRY(check_kept(c, adapter, "the adapter"));
+    for (uint32_t i = 0; i < g->files.n; i++)
+        GC_TRY(check_kept(c, arena_printf(c->arena, "%.*s%s", folder, model, g->files.v[i]),
+                          "the model's weights"));
     return GRAPHC_OK;
 }
 
@@ -31,6 +50,7 @@ static graphc_status merge(Cli *c, Pipeline *p, const Adapter *a) {
     const ImportOptions options = {.weights = true};
     Merge all;
     GC_TRY(import_model(p->arena, p->diags, c->args.v[0], &options, &p->model, &p->imported));
+    GC_TRY(check_all_kept(c, p->imported));
     GC_TRY(merge_collect(p->imported, a, &all));
     GC_TRY(ends_in(c->output, ".onnx") ? merge_write_onnx(&all, c->args.v[0], c->output)
                                        : merge_write_safetensors(&all, c->output));

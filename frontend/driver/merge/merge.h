@@ -44,6 +44,7 @@ static inline uint64_t merge_count(const MergeItem *m) {
  * there; D_NO_MEMORY. */
 graphc_status merge_elements(const Merge *all, const MergeItem *m, void *out);
 
+#define MERGE_SIDE ".data"
 /* The model with the changed initializers, in a file of its own; what the model keeps in external
  * files, or all large ones where they are more than a file can hold, goes to OUT.data beside it. */
 graphc_status merge_write_onnx(const Merge *all, const char *model, const char *out);

@@ -191,7 +191,7 @@ static graphc_status write_message(Onnx *o) {
 /* The side file is there before what names it. */
 static graphc_status write_files(Onnx *o) {
     const char *slash = strrchr(o->out, '/');
-    const char *side = arena_printf(o->all->arena, "%s.data", o->out);
+    const char *side = arena_printf(o->all->arena, "%s" MERGE_SIDE, o->out);
     o->side = needs_side(o);
     o->location = slash ? side + (slash + 1 - o->out) : side;
     if (!o->side) {

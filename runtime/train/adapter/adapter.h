@@ -11,6 +11,9 @@
 
 #include "runtime/train/safetensors.h"
 
+#define ADAPTER_CONFIG "adapter_config.json"
+#define ADAPTER_MODEL  "adapter_model.safetensors"
+
 typedef struct AdapterList { /* of names, none of them empty */
     const char **v;
     uint32_t n;

@@ -1,11 +1,9 @@
-/* How PEFT calls files and tensors. */
+/* How PEFT calls tensors. */
 #ifndef TRAIN_ADAPTER_NAMES_H
 #define TRAIN_ADAPTER_NAMES_H
 
 #include "runtime/train/adapter/adapter.h"
 
-#define ADAPTER_CONFIG "adapter_config.json"
-#define ADAPTER_MODEL  "adapter_model.safetensors"
 #define ADAPTER_PREFIX "base_model.model."
 
 typedef enum AdapterPartKind {
