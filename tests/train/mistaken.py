@@ -209,6 +209,39 @@ def adapters():
             check(p.returncode == status and says in p.stderr, f"{how} {shape}: {p.returncode} {p.stderr}")
 
 
+def in_16_bits(path, of):
+    m = onnx.load(of)
+    for w in m.graph.initializer:
+        w.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(w).astype(np.float16), w.name))
+    for v in (*m.graph.input, *m.graph.output):
+        v.type.tensor_type.elem_type = 10
+    onnx.save(m, path)
+    return path
+
+
+def narrow_adapters():
+    """What an adapter of f32 has is more than a model of f16 can hold; a weight of f16 that is called as adapters call theirs."""
+    loss, model = ("--loss", "mse(y, t)"), in_16_bits("n.onnx", "m.onnx")
+    np.save("t.npy", np.zeros((40, 3), np.float32))
+    forks.run([graphc, "finetune", "m.onnx", *loss, "--data", "x=x.npy", "--data", "t=t.npy", "--steps", 1, "--lora", "r=2,save=down,targets=up", "-o", "w"])
+    name = "base_model.model.down.weight"
+    learnt = tensors("w/adapter_model.safetensors")
+    for value, status in ((6e4, 0), (1e5, 3)):
+        save_file(learnt | {name: np.full_like(learnt[name], value)}, "w/adapter_model.safetensors")
+        for how in ("run", "--output-dir", "out"), ("merge", "-o", "n2.onnx"), ("merge", "-o", "n2.safetensors"):
+            p = forks.run([graphc, how[0], model, "--adapter", "w", *how[1:]])
+            check(p.returncode == status and ("too large for f16" in p.stderr) == bool(status), f"{how} of {value}: {p.returncode} {p.stderr}")
+    in_16_bits("z.onnx", renamed("z32.onnx", "m.onnx", **{"down.weight": "down.lora_A.weight"}))
+    m = onnx.load("z.onnx")
+    m.graph.node[-1].name = "/down/lora_A/MatMul"
+    onnx.save(m, "z.onnx")
+    np.save("x16.npy", np.zeros((8, 16), np.float16)), np.save("t16.npy", np.zeros((8, 3), np.float16))
+    forks.run([graphc, "finetune", "z.onnx", *loss, "--lora", "r=2,save=down.lora_A,targets=up", "--plan-only", "-o", "z.plan"])
+    forks.run([graphc, "finetune", "z.onnx", *loss, "--data", "x=x16.npy", "--data", "t=t16.npy", "--steps", 1, "--lora", "r=2,targets=up", "-o", "z"])
+    p = forks.run([graphc, "run", "z.plan", "--adapter", "z", "--output-dir", "out"])
+    check(p.returncode == 3 and "down.lora_A.weight is of f16 in the plan, not of f32" in p.stderr, f"z.plan: {p.returncode} {p.stderr}")
+
+
 with tempfile.TemporaryDirectory() as tmp:
     os.chdir(tmp)
     perceptron("m.onnx"), byte_model("b.onnx")
@@ -221,4 +254,5 @@ with tempfile.TemporaryDirectory() as tmp:
     merged_statistics()
     branches()
     adapters()
+    narrow_adapters()
 sys.exit(failed() > 0)

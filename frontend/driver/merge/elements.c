@@ -52,6 +52,16 @@ static void fill_lengths(Product *p) {
     for (int64_t i = 0; i < out; i++) p->length[i] = element(magnitude, i) / sqrt(p->length[i]);
 }
 
+static graphc_status too_large(const Merge *all, const MergeItem *m) {
+    return diag(all->diags, D_ADAPTER, m->name, "the sum is no number, or too large for %s",
+                dtype_name(m->dtype));
+}
+
+static bool put(const MergeItem *m, void *to, size_t at, double x) {
+    dtype_store_f64(m->dtype, to, at, x);
+    return isfinite(dtype_load_f64(m->dtype, to, at));
+}
+
 static bool put_product(Product *p, void *to) {
     bool finite = true;
     fill_factors(p);
@@ -59,10 +69,8 @@ static bool put_product(Product *p, void *to) {
     for (int64_t i = 0; i < p->rows; i++) {
         const double *row = row_of(p, i);
         for (int64_t k = 0; k < p->columns; k++) {
-            const size_t at = (size_t)(i * p->columns + k);
             double c = p->length ? p->length[p->m->transposed ? i : k] : 1;
-            dtype_store_f64(p->m->dtype, to, at, c * row[k]);
-            finite &= isfinite(dtype_load_f64(p->m->dtype, to, at)) != 0;
+            finite &= put(p->m, to, (size_t)(i * p->columns + k), c * row[k]);
         }
     }
     return finite;
@@ -79,8 +87,7 @@ static graphc_status product(const Merge *all, const MergeItem *m, void *to) {
     if (!p.up || !p.across || !p.row || (dora && !p.length))
         st = diag(all->diags, D_NO_MEMORY, m->name, "not enough memory");
     else if (!put_product(&p, to))
-        st = diag(all->diags, D_ADAPTER, m->name, "the sum is no number, or too large for %s",
-                  dtype_name(m->dtype));
+        st = too_large(all, m);
     free(p.up);
     free(p.across);
     free(p.row);
@@ -91,13 +98,14 @@ static graphc_status product(const Merge *all, const MergeItem *m, void *to) {
 graphc_status merge_elements(const Merge *all, const MergeItem *m, void *to) {
     const uint64_t n = merge_count(m), columns = m->rank == 2 ? (uint64_t)m->dim[1] : 1,
                    rows = n / (columns ? columns : 1);
+    bool finite = true;
     if (m->module) return product(all, m, to);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t from = m->turned ? i % columns * rows + i / columns : i;
         double x = m->whole ? element(m->whole, (int64_t)from)
                             : dtype_load_f64(m->dtype, m->from->data, i);
         if (m->bias) x += m->bias->scale * element(&m->bias->bias, (int64_t)i);
-        dtype_store_f64(m->dtype, to, i, x);
+        finite &= put(m, to, i, x);
     }
-    return GRAPHC_OK;
+    return finite ? GRAPHC_OK : too_large(all, m);
 }

@@ -2,6 +2,7 @@
 #include "runtime/train/adapter/adapted.h"
 #include "runtime/train/adapter/names.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,9 +112,17 @@ static graphc_status check_shape(const Placing *w, const Place *p) {
                      shape_text((uint32_t)p->whole.rank, p->whole.shape).text);
 }
 
+/* What takes the adapter's elements as they are, and the model's where it has none. */
+static bool is_whole(const Place *p) {
+    return !p->part || p->part->part == PART_magnitude;
+}
+
 static graphc_status check_place(const Placing *w, const Place *p) {
     if (!p->part) return check_shape(w, p);
     bool matrix = p->part->part == PART_a || p->part->part == PART_b;
+    if (!is_whole(p) && p->type != DT_f32)
+        return error_set(w->e, GRAPHC_INVALID, "%s is of %s in the plan, not of f32", p->name,
+                         dtype_name(p->type));
     if (w->slot >= p->slots)
         return error_set(w->e, GRAPHC_USAGE,
                          "the plan has places for %lld adapters, there is no %u",
@@ -166,10 +175,16 @@ static void put_matrix(const Place *p, double factor, float *to) {
                 (float)(factor * dtype_load_f64(t->dtype, t->data, (size_t)(i * n + k)));
 }
 
-static void put_elements(const SafeTensor *t, DType type, void *to) {
+static graphc_status put_elements(const Placing *w, const Place *p, void *to) {
+    const SafeTensor *t = p->from;
     const size_t n = t->bytes / dtype_bytes(t->dtype);
-    for (size_t i = 0; i < n; i++)
-        dtype_store_f64(type, to, i, dtype_load_f64(t->dtype, t->data, i));
+    for (size_t i = 0; i < n; i++) {
+        dtype_store_f64(p->type, to, i, dtype_load_f64(t->dtype, t->data, i));
+        if (!isfinite(dtype_load_f64(p->type, to, i)))
+            return error_set(w->e, GRAPHC_INVALID, "%s: element %zu is too large for %s", p->name,
+                             i, dtype_name(p->type));
+    }
+    return GRAPHC_OK;
 }
 
 /* What B, and its bias, are multiplied by for a plan that multiplies their products by its own
@@ -184,21 +199,29 @@ static graphc_status factor_of(const Placing *w, const Place *p, double *out) {
     return GRAPHC_OK;
 }
 
-static graphc_status load(const Placing *w, Place *p) {
-    const bool whole = !p->part || p->part->part == PART_magnitude;
-    double factor;
-    if (whole && !p->from) return graphc_state_reset(w->s, p->state);
-    GC_TRY(factor_of(w, p, &factor));
-    void *all = p->whole.data = malloc(p->elements * dtype_bytes(p->type) + 1);
-    if (!all) return error_set(w->e, GRAPHC_NO_MEMORY, "not enough memory for %s", p->name);
-    graphc_status st = p->slots > 1 ? graphc_state_read(w->s, p->state, &p->whole) : GRAPHC_OK;
-    if (whole)
-        put_elements(p->from, p->type, all);
-    else
-        put_matrix(p, factor, (float *)all + (int64_t)w->slot * p->dim[0] * p->dim[1]);
-    if (st == GRAPHC_OK) st = graphc_state_write(w->s, p->state, &p->whole);
-    free(all);
+static graphc_status failed(const Placing *w, graphc_status st) {
     return st == GRAPHC_OK ? st : error_set(w->e, st, "%s", graphc_session_error(w->s));
+}
+
+/* The state's new elements, of the other slots as they are. */
+static graphc_status fill(const Placing *w, Place *p) {
+    double factor;
+    if (is_whole(p)) return put_elements(w, p, p->whole.data);
+    GC_TRY(factor_of(w, p, &factor));
+    if (p->slots > 1) GC_TRY(failed(w, graphc_state_read(w->s, p->state, &p->whole)));
+    put_matrix(p, factor, (float *)p->whole.data + (int64_t)w->slot * p->dim[0] * p->dim[1]);
+    return GRAPHC_OK;
+}
+
+static graphc_status load(const Placing *w, Place *p) {
+    if (is_whole(p) && !p->from) return failed(w, graphc_state_reset(w->s, p->state));
+    p->whole.data = malloc(p->elements * dtype_bytes(p->type) + 1);
+    if (!p->whole.data)
+        return error_set(w->e, GRAPHC_NO_MEMORY, "not enough memory for %s", p->name);
+    graphc_status st = fill(w, p);
+    if (st == GRAPHC_OK) st = failed(w, graphc_state_write(w->s, p->state, &p->whole));
+    free(p->whole.data);
+    return st;
 }
 
 graphc_status adapted_switch(const Adapter *a, const AdapterConfig *plans, uint32_t slot,
