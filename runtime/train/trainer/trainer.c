@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const graphc_dtype f32 = {2, 32, 1}, i64 = {0, 64, 1};
+
 graphc_status trainer_failed(graphc_trainer *t, graphc_status st) {
     return st == GRAPHC_OK
                ? st
@@ -89,7 +91,6 @@ static graphc_status find_entries(graphc_trainer *t) {
 
 graphc_status trainer_open(graphc_trainer *t, const graphc_plan *p, graphc_session *s,
                            uint64_t seed) {
-    static const graphc_dtype f32 = {2, 32, 1}, i64 = {0, 64, 1};
     *t = (graphc_trainer){.plan = p, .session = s, .seed = seed};
     GC_TRY(find_entries(t));
     GC_TRY(bind_scalar(t, "lr", true, &t->lr, f32));
@@ -147,6 +148,9 @@ static graphc_status read_scalar(graphc_trainer *t, const char *name, double *ou
     if (i < 0)
         return error_set(trainer_error(t), GRAPHC_INVALID, "the plan has no output \"%s\"", name);
     GC_TRY(trainer_failed(t, graphc_output_host(t->session, (uint32_t)i, &x)));
+    if (memcmp(&x.dtype, &f32, sizeof f32) != 0 || numel(&x) != 1)
+        return error_set(trainer_error(t), GRAPHC_INVALID,
+                         "the plan's output \"%s\" is no number of f32", name);
     return *out = (double)*(const float *)x.data, GRAPHC_OK;
 }
 
@@ -214,6 +218,9 @@ graphc_status trainer_evaluate(graphc_trainer *t, Feed *f, double *loss) {
         sum += a;
         weight += b;
     }
+    if (weight == 0)
+        return error_set(trainer_error(t), GRAPHC_INVALID,
+                         "no label of the rows to evaluate counts");
     *loss = sum / weight;
     return GRAPHC_OK;
 }
