@@ -80,6 +80,18 @@ void log_close(Log *l) {
     *l = (Log){.fd = -1};
 }
 
+/* Of a line that does not fit the rest says why. */
+static bool put_whole(int fd, const char *p, size_t n) {
+    while (n) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        p += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
 /* One write a line: a process that is killed leaves whole lines, and a part of one at most. */
 static graphc_status put_line(const Log *l, JsonWrite *j, ErrorText e) {
     graphc_status st = GRAPHC_OK;
@@ -87,7 +99,7 @@ static graphc_status put_line(const Log *l, JsonWrite *j, ErrorText e) {
     text_put(&j->text, "\n");
     if (j->text.failed)
         st = error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a line of the log");
-    else if (l->fd >= 0 && write(l->fd, j->text.p, j->text.n) != (ssize_t)j->text.n)
+    else if (l->fd >= 0 && !put_whole(l->fd, j->text.p, j->text.n))
         st = error_set(e, GRAPHC_IO, "the log cannot be written: %s", strerror(errno));
     else if (l->json && (fputs(j->text.p, l->json) == EOF || fflush(l->json) != 0))
         st = error_set(e, GRAPHC_IO, "standard output cannot be written: %s", strerror(errno));

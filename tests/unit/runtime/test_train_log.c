@@ -3,6 +3,9 @@
 #include "runtime/base/file.h"
 #include "runtime/train/log.h"
 #include "tests/unit/test.h"
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/graphc_train_log_XXXXXX", path[64], page[64];
@@ -105,6 +108,22 @@ static void check_page(void) {
     CHECK(log_html(path, "/nowhere/x", "", e) != GRAPHC_OK);
 }
 
+/* A line is cut where a file may not grow: the message has the reason. */
+static void check_full(void) {
+    Log l;
+    struct rlimit was, small;
+    CHECK(log_open(&l, path, NULL, NULL, 0, 4, e) == GRAPHC_OK);
+    CHECK(getrlimit(RLIMIT_FSIZE, &was) == 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    small = (struct rlimit){.rlim_cur = 50, .rlim_max = was.rlim_max};
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    const LogStep s = {1, 2.5, 2e-4, 0.5, 100, 12345.5, 1 << 20, 0, false};
+    errno = 0;
+    CHECK_EQ_I(log_step(&l, &s, e), GRAPHC_IO);
+    CHECK_STR(why, "the log cannot be written: File too large");
+    CHECK(setrlimit(RLIMIT_FSIZE, &was) == 0);
+    log_close(&l);
+}
+
 TEST_MAIN {
     if (!CHECK(mkdtemp(folder))) return;
     snprintf(path, sizeof path, "%s/log.jsonl", folder);
@@ -113,5 +132,6 @@ TEST_MAIN {
     check_again();
     check_progress();
     check_page();
+    check_full();
     CHECK(unlink(path) == 0 && unlink(page) == 0 && rmdir(folder) == 0);
 }
