@@ -4,10 +4,14 @@
 #include "runtime/train/data/order.h"
 #include "runtime/train/data/random.h"
 #include "runtime/train/log.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STATE_FILE "state.safetensors"
 
@@ -16,6 +20,7 @@ typedef struct Loop {
     const LoopOptions *o;
     Order order;
     Log log;
+    int lock; /* the folder, held; -1: not yet */
     char *checkpoints, *lines, *page;
     uint64_t *rows; /* of a step */
     uint64_t step, tokens;
@@ -192,6 +197,15 @@ static graphc_status check_options(const Loop *l) {
     return schedule_check(&o->schedule, l->e);
 }
 
+/* One process at a time trains in a folder: another would take its files for what a killed one left
+ * behind. Some file systems have no locks on folders: there nobody looks. */
+static graphc_status hold_folder(Loop *l) {
+    l->lock = open(l->o->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (l->lock < 0 || flock(l->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return GRAPHC_OK;
+    return error_set(l->e, GRAPHC_USAGE, "%s: another process trains there", l->o->folder);
+}
+
 /* What the run is from here on: not before it is known that it may begin or go on. */
 static graphc_status write_config(const Loop *l) {
     char why[256];
@@ -211,6 +225,7 @@ static graphc_status begin(Loop *l) {
     GC_TRY(check_options(l));
     graphc_status st = folder_make(o->folder, why);
     if (st != GRAPHC_OK) return error_set(l->e, st, "%s %s", o->folder, why);
+    GC_TRY(hold_folder(l));
     l->checkpoints = inside(o->folder, "checkpoints");
     l->lines = inside(o->folder, "log.jsonl");
     l->page = inside(o->folder, "log.html");
@@ -226,7 +241,13 @@ static graphc_status begin(Loop *l) {
 }
 
 graphc_status loop_run(const LoopModel *m, const LoopOptions *o, LoopEnd *end, ErrorText e) {
-    Loop l = {.model = m, .o = o, .log.fd = -1, .loss = (double)NAN, .best = (double)NAN, .e = e};
+    Loop l = {.model = m,
+              .o = o,
+              .log.fd = -1,
+              .lock = -1,
+              .loss = (double)NAN,
+              .best = (double)NAN,
+              .e = e};
     *end = (LoopEnd){.loss = (double)NAN, .best_loss = (double)NAN};
     graphc_status st = begin(&l);
     if (st == GRAPHC_OK) {
@@ -240,6 +261,7 @@ graphc_status loop_run(const LoopModel *m, const LoopOptions *o, LoopEnd *end, E
     if (!isnan(l.loss)) end->loss = l.loss;
     end->best_loss = l.best;
     log_close(&l.log);
+    if (l.lock >= 0) close(l.lock);
     order_free(&l.order);
     free(l.checkpoints);
     free(l.lines);

@@ -74,9 +74,9 @@ typedef struct LoopEnd {
 } LoopEnd;
 
 /* Runs to the end. Writes folder/config.json, log.jsonl, log.html and checkpoints. GRAPHC_USAGE:
- * options, or the folder has a run already and it is not to go on, which stays as it is;
- * GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME: a loss that is not finite.
- * After an error the last checkpoint is whole. */
+ * options, another process trains there, or the folder has a run already and it is not to go on:
+ * that one stays as it is. GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME: a
+ * loss that is not finite. After an error the last checkpoint is whole. */
 GRAPHC_MUST_USE graphc_status loop_run(const LoopModel *m, const LoopOptions *o, LoopEnd *end,
                                        ErrorText e);
 

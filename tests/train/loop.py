@@ -354,6 +354,8 @@ def interrupted(tmp):
     losses = lambda d: [(l["step"], l["loss"] if "loss" in l else l["eval_loss"]) for l in map(json.loads, open(f"{d}/log.jsonl"))]
     p = Paced(*args, "-o", f"{tmp}/stopped")
     p.reach(lambda line: line["step"] == 5)
+    err = run(*args, "-o", f"{tmp}/stopped", "--resume", status=2)
+    check(f"{tmp}/stopped: another process trains there" in err, f"two runs in a folder: {err}")
     p.process.send_signal(signal.SIGINT)
     said, status = p.end(), p.process.returncode
     check(status == 0 and "--resume goes on" in said, f"Ctrl-C: exit {status}: {said}")
