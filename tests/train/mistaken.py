@@ -196,12 +196,22 @@ def adapters():
     onnx.save(onnx.load("m.onnx"), "outside.onnx", save_as_external_data=True, location="out.onnx.data", size_threshold=0)
     onnx.save(onnx.load("m.onnx"), "beside.onnx", save_as_external_data=True, location="out.safetensors", size_threshold=0)
     read = lambda f: open(f, "rb").read()
-    for model, out, loses, says in (("outside", "out.onnx", "out.onnx.data", "the model's weights"), ("beside", "out.safetensors", "out.safetensors", "the model's weights"),
-                                    ("m", "m.onnx", "m.onnx", "the model"), ("m", "a/adapter_model.safetensors", "a/adapter_model.safetensors", "the adapter")):
+    merge, loss = ["merge", "--adapter", "a"], ["train", "--loss", "cross_entropy(y, t)"]
+    given = ["--data", "x=x.npy", "--data", "t=t.npy", "--steps", 1]
+    os.mkdir("w"), onnx.save(onnx.load("m.onnx"), "w/m.onnx", save_as_external_data=True, location="model.safetensors", size_threshold=0)
+    for verb, model, out, loses, says in (
+            (merge, "outside", "out.onnx", "out.onnx.data", "the merged model would replace the model's weights"),
+            (merge, "beside", "out.safetensors", "out.safetensors", "the merged model would replace the model's weights"),
+            (merge, "m", "m.onnx", "m.onnx", "the merged model would replace the model"),
+            (merge, "m", "a/adapter_model.safetensors", "a/adapter_model.safetensors", "the merged model would replace the adapter"),
+            ([], "m", "m.onnx", "m.onnx", "the plan would replace the model"),
+            ([], "outside", "out.onnx.data", "out.onnx.data", "the plan would replace the model's weights"),
+            ([*loss, "--plan-only"], "m", "m.onnx", "m.onnx", "the plan would replace the model"),
+            ([*loss, *given], "w/m", "w", "w/model.safetensors", "what is learnt would replace the model's weights")):
         was = read(loses)
-        p = forks.run([graphc, "merge", f"{model}.onnx", "--adapter", "a", "-o", out])
-        check(p.returncode == 2 and f"{loses}: the merged model would replace {says}" in p.stderr, f"{model} to {out}: {p.returncode} {p.stderr}")
-        check(read(loses) == was, f"{model} to {out}: {loses} is another")
+        p = forks.run([graphc, *verb[:1], f"{model}.onnx", *verb[1:], "-o", out])
+        check(p.returncode == 2 and f"{loses}: {says}" in p.stderr, f"{verb} {model} to {out}: {p.returncode} {p.stderr}")
+        check(read(loses) == was, f"{verb} {model} to {out}: {loses} is another")
     name = "base_model.model.down.weight"
     learnt = tensors("a/adapter_model.safetensors")
     for how in ("run", "--output-dir", "out"), ("merge", "-o", "merged.onnx"):
@@ -225,13 +235,13 @@ def narrow_adapters():
     """What an adapter of f32 has is more than a model of f16 can hold; a weight of f16 that is called as adapters call theirs."""
     loss, model = ("--loss", "mse(y, t)"), in_16_bits("n.onnx", "m.onnx")
     np.save("t.npy", np.zeros((40, 3), np.float32))
-    forks.run([graphc, "finetune", "m.onnx", *loss, "--data", "x=x.npy", "--data", "t=t.npy", "--steps", 1, "--lora", "r=2,save=down,targets=up", "-o", "w"])
+    forks.run([graphc, "finetune", "m.onnx", *loss, "--data", "x=x.npy", "--data", "t=t.npy", "--steps", 1, "--lora", "r=2,save=down,targets=up", "-o", "w16"])
     name = "base_model.model.down.weight"
-    learnt = tensors("w/adapter_model.safetensors")
+    learnt = tensors("w16/adapter_model.safetensors")
     for value, status in ((6e4, 0), (1e5, 3)):
-        save_file(learnt | {name: np.full_like(learnt[name], value)}, "w/adapter_model.safetensors")
+        save_file(learnt | {name: np.full_like(learnt[name], value)}, "w16/adapter_model.safetensors")
         for how in ("run", "--output-dir", "out"), ("merge", "-o", "n2.onnx"), ("merge", "-o", "n2.safetensors"):
-            p = forks.run([graphc, how[0], model, "--adapter", "w", *how[1:]])
+            p = forks.run([graphc, how[0], model, "--adapter", "w16", *how[1:]])
             check(p.returncode == status and ("too large for f16" in p.stderr) == bool(status), f"{how} of {value}: {p.returncode} {p.stderr}")
     in_16_bits("z.onnx", renamed("z32.onnx", "m.onnx", **{"down.weight": "down.lora_A.weight"}))
     m = onnx.load("z.onnx")

@@ -2,6 +2,7 @@
 #include "runtime/base/file.h"
 
 #include "frontend/driver/cli/json.h"
+#include "frontend/driver/cli/kept.h"
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/cli/units.h"
 #include <stdio.h>
@@ -64,11 +65,6 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
               unit_seconds(c->arena, took));
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* With weights beside it that are prepared now. */
 static graphc_status write_prepared(Cli *c, Pipeline *p) {
     CliSession s = {0};
@@ -97,14 +93,14 @@ graphc_status cmd_compile(Cli *c) {
     if (c->train.lora && !c->adapters)
         return diag(c->diags, D_USAGE, "--lora",
                     "says which layers --adapters are for, and how many is not said");
-    if (same_file(c->args.v[0], c->output))
-        return diag(c->diags, D_USAGE, c->output, "the plan would replace the model");
+    GC_TRY(cli_keep_model(c, NULL, c->output, "the plan"));
     graphc_compile_options o = cli_compile_options(c);
     o.weights_dir = cli_weights_dir(c->arena, c->args.v[0], c->output);
     Pipeline p;
     cli_pipeline_init(c, &p, c->args.v[0]);
     double start = seconds();
     graphc_status s = cli_pipeline_run(c, &p, c->args.v[0], o);
+    if (s == GRAPHC_OK) s = cli_keep_model(c, p.imported, c->output, "the plan");
     if (s == GRAPHC_OK) s = write_result(c, &p);
     cli_print_diags(p.diags);
     if (s == GRAPHC_OK) print_summary(c, &p, seconds() - start);

@@ -1,18 +1,12 @@
 /* graphc merge: a model and an adapter become one model. */
-#include "frontend/driver/cli/cli.h"
+#include "frontend/driver/cli/kept.h"
 #include "frontend/driver/merge/merge.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 static bool ends_in(const char *s, const char *end) {
     size_t n = strlen(s), k = strlen(end);
     return n > k && strcmp(s + n - k, end) == 0;
-}
-
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 static graphc_status check_args(Cli *c) {
@@ -25,32 +19,21 @@ static graphc_status check_args(Cli *c) {
     return GRAPHC_OK;
 }
 
-/* A file that is read is none of those that are written: the model, and what lies beside it. */
-static graphc_status check_kept(Cli *c, const char *file, const char *what) {
-    const char *written[] = {c->output, arena_printf(c->arena, "%s" MERGE_SIDE, c->output)};
-    for (size_t i = 0; i < (ends_in(c->output, ".onnx") ? 2 : 1); i++)
-        if (same_file(file, written[i]))
-            return diag(c->diags, D_USAGE, written[i], "the merged model would replace %s", what);
-    return GRAPHC_OK;
-}
-
-static graphc_status check_all_kept(Cli *c, const Graph *g) {
+/* The model, and what goes beside it. */
+static graphc_status check_kept(Cli *c, const Graph *g) {
+    static const char what[] = "the merged model";
+    const char *side = arena_printf(c->arena, "%s" MERGE_SIDE, c->output);
     const char *adapter = arena_printf(c->arena, "%s/" ADAPTER_MODEL, cli_adapter_folder(c));
-    const char *model = c->args.v[0], *slash = strrchr(model, '/');
-    const int folder = slash ? (int)(slash + 1 - model) : 0;
-    GC_TRY(check_kept(c, model, "the model"));
-    GC_TRY(check_kept(c, adapter, "the adapter"));
-    for (uint32_t i = 0; i < g->files.n; i++)
-        GC_TRY(check_kept(c, arena_printf(c->arena, "%.*s%s", folder, model, g->files.v[i]),
-                          "the model's weights"));
-    return GRAPHC_OK;
+    GC_TRY(cli_keep(c, adapter, "the adapter", c->output, what));
+    GC_TRY(cli_keep_model(c, g, c->output, what));
+    return ends_in(c->output, ".onnx") ? cli_keep_model(c, g, side, what) : GRAPHC_OK;
 }
 
 static graphc_status merge(Cli *c, Pipeline *p, const Adapter *a) {
     const ImportOptions options = {.weights = true};
     Merge all;
     GC_TRY(import_model(p->arena, p->diags, c->args.v[0], &options, &p->model, &p->imported));
-    GC_TRY(check_all_kept(c, p->imported));
+    GC_TRY(check_kept(c, p->imported));
     GC_TRY(merge_collect(p->imported, a, &all));
     GC_TRY(ends_in(c->output, ".onnx") ? merge_write_onnx(&all, c->args.v[0], c->output)
                                        : merge_write_safetensors(&all, c->output));

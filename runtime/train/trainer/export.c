@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEIGHTS_FILE "model.safetensors"
-#define STATE_FILE   "state.safetensors"
+#define STATE_FILE "state.safetensors"
 
 static char *inside(const char *folder, const char *name) {
     size_t n = strlen(folder) + strlen(name) + 2;
@@ -73,7 +72,7 @@ static graphc_status write_weights(graphc_trainer *t, const char *folder) {
     Weights w = {.v = calloc(n, sizeof *w.v),
                  .dims = calloc(n, sizeof *w.dims),
                  .state = calloc(n, sizeof *w.state)};
-    char *path = inside(folder, WEIGHTS_FILE);
+    char *path = inside(folder, TRAINER_WEIGHTS);
     graphc_status st = GRAPHC_NO_MEMORY;
     if (w.v && w.dims && w.state && path) {
         describe(t->plan, &w);

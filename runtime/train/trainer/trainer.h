@@ -7,6 +7,8 @@
 #include "runtime/train/data/order.h"
 #include "runtime/train/trainer/feed.h"
 
+#define TRAINER_WEIGHTS "model.safetensors" /* in a folder, of a plan without adapters */
+
 struct graphc_trainer {
     const graphc_plan *plan;
     graphc_session *session;

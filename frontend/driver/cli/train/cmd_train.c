@@ -1,4 +1,5 @@
 /* graphc train and finetune: a training plan of the model, then the loop over it. */
+#include "frontend/driver/cli/kept.h"
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/nonfinite.h"
 #include "graph/grad/layer.h"
@@ -6,6 +7,7 @@
 #include "runtime/base/map.h"
 #include "runtime/plan.h"
 #include "runtime/train/trainer/run.h"
+#include "runtime/train/trainer/trainer.h"
 
 #include <math.h>
 #include <signal.h>
@@ -216,6 +218,7 @@ static TokenFormat token_format(const TrainArgs *a) {
 
 static graphc_status write_plan(Cli *c, const Pipeline *p) {
     char why[256];
+    GC_TRY(cli_keep_model(c, p->imported, c->output, "the plan"));
     if (file_write(c->output, p->plan, p->plan_size, why) == GRAPHC_OK) return GRAPHC_OK;
     return diag(c->diags, D_IO, c->output, "%s", why);
 }
@@ -286,6 +289,11 @@ static void say_done(const Cli *c, const LoopEnd *end) {
     cli_print(stdout, "\n");
 }
 
+static graphc_status keep_weights(Cli *c, const Graph *model) {
+    const char *learnt = arena_printf(c->arena, "%s/" TRAINER_WEIGHTS, c->output);
+    return c->train.lora ? GRAPHC_OK : cli_keep_model(c, model, learnt, "what is learnt");
+}
+
 static graphc_status loop(Cli *c, const Pipeline *p) {
     LoopEnd end;
     const TrainArgs *a = &c->train;
@@ -321,6 +329,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     o.look = nonfinite_look;
     o.look_context = &seen;
     o.resume = a->resume;
+    GC_TRY(keep_weights(c, p->imported));
     GC_TRY(schedule_of(c, &o.schedule));
     list_said(c, p->imported, &o);
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
