@@ -440,6 +440,7 @@ def refused(tmp, data):
             (["train", model, *data, "--hold-out", 0, "-o", f"{tmp}/o"], 2, "holds nothing out"),
             (["train", model, *data, "--patience", 2, "-o", f"{tmp}/o"], 2, "need --eval-data"),
             (["train", model, *data, "--patience", 2, "--eval-data", f"x={tmp}/x.npy", "-o", f"{tmp}/o"], 2, "--eval-every is missing"),
+            (["train", f"{tmp}/none.onnx", *data, "--schedule", "step", "-o", f"{tmp}/o"], 2, "there is no schedule \"step\""),
             (["train", model, *data, "--epochs", 0, "-o", f"{tmp}/o"], 2, "--epochs 0 learns nothing"),
             (["train", model, *data, "--decay", 2, "-o", f"{tmp}/o"], 2, "for --schedule wsd"),
             (["train", model, *data, "--min-lr", "1e-6", "-o", f"{tmp}/o"], 2, "for --schedule linear"),
