@@ -61,6 +61,28 @@ static double own_variance(const Graph *g, const Node *n, DType precision, DType
     return u + products(g, n) * sums + rounded;
 }
 
+/* A value that a contraction multiplies may be stored in its precision (graph/pass/precision),
+ * and so may what is moved there, up to a value that is computed: all who read those read them
+ * rounded. Inputs and constants stay as they are. */
+static void mark_rounded(const Graph *g, Value v, bool *rounded) {
+    for (;; v = graph_node(g, v)->in[0]) {
+        const Node *n = graph_node(g, v);
+        if (op_info[n->op].cls == OPC_SOURCE || n->type.dtype != DT_f32) return;
+        rounded[v] = true;
+        if (op_info[n->op].cls != OPC_VIEW && n->op != OP_gather) return;
+    }
+}
+
+static bool *rounded_values(const Graph *g, DType precision, Arena *a) {
+    bool *rounded = ARENA_ARRAY(a, bool, g->nodes.n + 1);
+    for (Value v = 1; v < g->nodes.n && dtype_is_half(precision); v++) {
+        const Node *n = graph_node(g, v);
+        if (op_info[n->op].cls != OPC_CONTRACT) continue;
+        for (uint32_t i = 0; i < n->nin; i++) mark_rounded(g, n->in[i], rounded);
+    }
+    return rounded;
+}
+
 static Way way_of(const Graph *g, const Node *n, const Way *of, DType precision) {
     Way w = {.coarsest = n->type.dtype};
     uint32_t depth = 0;
@@ -81,7 +103,14 @@ static Way way_of(const Graph *g, const Node *n, const Way *of, DType precision)
 OutputBound *bound_outputs(const Graph *g, DType precision, Arena *a) {
     Way *of = ARENA_ARRAY(a, Way, g->nodes.n + 1);
     OutputBound *out = ARENA_ARRAY(a, OutputBound, g->outputs.n + 1);
-    for (Value v = 1; v < g->nodes.n; v++) of[v] = way_of(g, graph_node(g, v), of, precision);
+    const bool *rounded = rounded_values(g, precision, a);
+    const double once = dtype_is_half(precision) ? squared(eval_unit(precision)) : 0;
+    for (Value v = 1; v < g->nodes.n; v++) {
+        of[v] = way_of(g, graph_node(g, v), of, precision);
+        if (!rounded[v]) continue;
+        of[v].variance += once, of[v].depth++;
+        if (once > of[v].worst) of[v].worst = once, of[v].coarsest = precision;
+    }
     for (uint32_t i = 0; i < g->outputs.n; i++) {
         const Way *w = &of[g->outputs.v[i].value];
         DType t = graph_type(g, g->outputs.v[i].value)->dtype;

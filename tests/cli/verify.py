@@ -56,6 +56,18 @@ for precision in ("bf16", "f16"):
     said = run("verify", "f32.onnx", "--precision", precision)
     expect(f"--precision {precision}: {said}", f"to {precision} at worst" in said)
 
+# What a product multiplies is stored rounded, up to where it is computed or gathered, and another reader has it so. What
+# is left of it for that reader is small: rounded once, and not allowed more than that.
+rows, w = numpy_helper.from_array(np.arange(0, 60, 3), "rows"), numpy_helper.from_array(rng.standard_normal((48, 40)).astype(np.float32), "w")
+for name, by in (("gathered", [h.make_node("Gather", ["x", "rows"], ["v"])]), ("computed", [h.make_node("Tanh", ["x"], ["t"]), h.make_node("Gather", ["t", "rows"], ["v"])])):
+    nodes = by + [h.make_node("MatMul", ["v", "w"], ["p"]), h.make_node("Neg", ["v"], ["n"]), h.make_node("Relu", ["n"], ["y"])]
+    g = h.make_graph(nodes, name, [h.make_tensor_value_info("x", T.FLOAT, [60, 48])],
+                     [h.make_tensor_value_info("p", T.FLOAT, [20, 40]), h.make_tensor_value_info("y", T.FLOAT, [20, 48])], [rows, w])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), name + ".onnx")
+    for precision in ("bf16", "f16"):
+        said = run("verify", name + ".onnx", "--precision", precision)
+        expect(f"{name}, --precision {precision}: {said}", re.search(rf"^ok +y:.* to {precision} at worst", said, re.M))
+
 # What a model makes of its own roundings is no error: near 60,000 halves are multiples of 32.
 nodes = [h.make_node("Add", ["x", "big"], ["a"]), h.make_node("Sub", ["a", "big"], ["b"]), h.make_node("MatMul", ["b", "w"], ["y"])]
 w = h.make_tensor("w", T.FLOAT16, (64, 64), (rng.standard_normal(4096) / 8).astype(np.float16))
