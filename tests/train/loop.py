@@ -409,6 +409,14 @@ def last_line(tmp, data):
     check("[--lora SPEC]" in ran("help", "finetune").stdout, "finetune's usage: adapters have a default")
 
 
+def closed(tmp, data):
+    """Lines that have nowhere to go: the error is said once, with its reason."""
+    p = subprocess.run([graphc, "train", f"{tmp}/m.onnx", *data, "--steps", "3", "-o", f"{tmp}/closed"], stdout=open("/dev/full", "w"),
+                       stderr=subprocess.PIPE, text=True)
+    check(p.returncode == 7 and p.stderr == "graphc: error[G0101]: standard output cannot be written: No space left on device\n",
+          f"a full disk: {p.returncode} {p.stderr!r}")
+
+
 def refused(tmp, data):
     model, bytes_ = f"{tmp}/m.onnx", ["--loss", "cross_entropy(logits, labels)", "--batch", 2, "--seq", 8, "--steps", 1]
     np.arange(1, 60, dtype=np.uint32).tofile(f"{tmp}/w.bin")
@@ -465,6 +473,7 @@ with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
     text(tmp)
     refused(tmp, data)
+    closed(tmp, data)
     last_line(tmp, data)
     looped(tmp)
     prolonged(tmp)

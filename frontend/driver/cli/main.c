@@ -159,11 +159,14 @@ static graphc_status run_verb(Cli *c) {
     return v->run(c);
 }
 
-/* What was printed has arrived, or it is said that it has not; a reader that went away knows. */
-static graphc_status finish_stdout(Cli *c) {
+/* What was printed has arrived, or it is said that it has not, unless the verb said so; a reader
+ * that went away knows. */
+static graphc_status finish_stdout(Cli *c, graphc_status verb) {
+    errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return GRAPHC_OK;
-    if (errno == EPIPE) return GRAPHC_IO;
-    return diag(c->diags, D_IO, "standard output", "cannot be written: %s", strerror(errno));
+    if (errno == EPIPE || (!errno && verb == GRAPHC_IO)) return GRAPHC_IO;
+    return diag(c->diags, D_IO, "standard output", "cannot be written%s%s", errno ? ": " : "",
+                errno ? strerror(errno) : "");
 }
 
 /* The exit status never is a signal's: writing fails with an error instead, and what ends the
@@ -226,7 +229,7 @@ static void program(void *arg) {
     } else if (s == GRAPHC_OK) {
         s = run_verb(&c);
     }
-    graphc_status written = finish_stdout(&c);
+    graphc_status written = finish_stdout(&c, s);
     if (s == GRAPHC_OK) s = written;
     cli_print_diags(c.diags);
     arena_destroy(c.arena);
