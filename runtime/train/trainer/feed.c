@@ -1,5 +1,6 @@
 #include "runtime/train/trainer/feed.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/map.h"
 #include "runtime/train/safetensors.h"
 #include "runtime/train/trainer/range.h"
@@ -98,6 +99,14 @@ static uint64_t elements(const graphc_tensor *t) {
     return n;
 }
 
+/* Room for a batch; NULL: there is not as much memory, or no such number of bytes. */
+static void *batch_room(const graphc_tensor *t) {
+    uint64_t bytes = t->dtype.bits < 8 ? 1u : t->dtype.bits / 8u;
+    for (int32_t i = 0; i < t->rank; i++)
+        if (!check_mul(bytes, (uint64_t)t->shape[i], &bytes)) return NULL;
+    return bytes > SIZE_MAX / 2 ? NULL : aligned_alloc(64, (bytes + 64) / 64 * 64);
+}
+
 static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_plan *plan,
                                 const graphc_io_info *io, uint32_t batch, ErrorText e) {
     const NpyView *v = &a->view;
@@ -150,8 +159,7 @@ static graphc_status make_slot(Feed *f, const graphc_plan *plan, uint32_t i, Err
     if (!a && !ids) return error_set(e, GRAPHC_USAGE, "nothing is given for input \"%s\"", io.name);
     GC_TRY(a ? take_array(s, a, plan, &io, f->batch, e) : take_tokens(s, ids, plan, &io, f, e));
     f->nslots++;
-    uint64_t bytes = elements(&s->tensor) * (io.dtype.bits < 8 ? 1u : io.dtype.bits / 8u);
-    s->tensor.data = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    s->tensor.data = batch_room(&s->tensor);
     return s->tensor.data ? GRAPHC_OK
                           : error_set(e, GRAPHC_NO_MEMORY, "a batch of \"%s\"", io.name);
 }
