@@ -112,12 +112,28 @@ static graphc_status check_shape(const Placing *w, const Place *p) {
                      shape_text((uint32_t)p->whole.rank, p->whole.shape).text);
 }
 
+/* A narrower type holds them: it has no room for what is large. */
+static graphc_status check_range(const Placing *w, const Place *p) {
+    const SafeTensor *t = p->from;
+    if (!t || t->dtype == p->type) return GRAPHC_OK;
+    const size_t n = t->bytes / dtype_bytes(t->dtype);
+    for (size_t i = 0; i < n; i++) {
+        double x;
+        dtype_store_f64(p->type, &x, 0, dtype_load_f64(t->dtype, t->data, i));
+        if (!isfinite(dtype_load_f64(p->type, &x, 0)))
+            return error_set(w->e, GRAPHC_INVALID, "%s: element %zu is too large for %s", p->name,
+                             i, dtype_name(p->type));
+    }
+    return GRAPHC_OK;
+}
+
 /* What takes the adapter's elements as they are, and the model's where it has none. */
 static bool is_whole(const Place *p) {
     return !p->part || p->part->part == PART_magnitude;
 }
 
 static graphc_status check_place(const Placing *w, const Place *p) {
+    if (is_whole(p)) GC_TRY(check_range(w, p));
     if (!p->part) return check_shape(w, p);
     bool matrix = p->part->part == PART_a || p->part->part == PART_b;
     if (!is_whole(p) && p->type != DT_f32)
@@ -175,16 +191,11 @@ static void put_matrix(const Place *p, double factor, float *to) {
                 (float)(factor * dtype_load_f64(t->dtype, t->data, (size_t)(i * n + k)));
 }
 
-static graphc_status put_elements(const Placing *w, const Place *p, void *to) {
+static void put_elements(const Place *p, void *to) {
     const SafeTensor *t = p->from;
     const size_t n = t->bytes / dtype_bytes(t->dtype);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         dtype_store_f64(p->type, to, i, dtype_load_f64(t->dtype, t->data, i));
-        if (!isfinite(dtype_load_f64(p->type, to, i)))
-            return error_set(w->e, GRAPHC_INVALID, "%s: element %zu is too large for %s", p->name,
-                             i, dtype_name(p->type));
-    }
-    return GRAPHC_OK;
 }
 
 /* What B, and its bias, are multiplied by for a plan that multiplies their products by its own
@@ -206,7 +217,7 @@ static graphc_status failed(const Placing *w, graphc_status st) {
 /* The state's new elements, of the other slots as they are. */
 static graphc_status fill(const Placing *w, Place *p) {
     double factor;
-    if (is_whole(p)) return put_elements(w, p, p->whole.data);
+    if (is_whole(p)) return put_elements(p, p->whole.data), GRAPHC_OK;
     GC_TRY(factor_of(w, p, &factor));
     if (p->slots > 1) GC_TRY(failed(w, graphc_state_read(w->s, p->state, &p->whole)));
     put_matrix(p, factor, (float *)p->whole.data + (int64_t)w->slot * p->dim[0] * p->dim[1]);
