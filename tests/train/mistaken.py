@@ -91,6 +91,29 @@ def positions():
     train("few.onnx", CROSS, "--data", "tokens.npy", "--batch", 2, "--seq", 64, status=3, says="id 100; the vocabulary has 100")
 
 
+def sizes():
+    """What a model of fixed or equal sizes does not take, before a batch of it is made."""
+    def fixed(path, of, **sizes):
+        m = onnx.load(of)
+        for v in (*m.graph.input, *m.graph.output):
+            for d in v.type.tensor_type.shape.dim:
+                if d.dim_param in sizes:
+                    d.dim_value = sizes[d.dim_param]
+        onnx.save(m, path)
+        return path
+    ids = rng.integers(0, 256, (40, 12))
+    np.save("ids.npy", ids), np.save("short.npy", ids[:, :11])
+    given = lambda l: ("--data", "input_ids=ids.npy", "--data", f"labels={l}.npy", "--batch", 8)
+    train("b.onnx", CROSS, *given("ids"))
+    train("b.onnx", CROSS, *given("short"), status=3, says='labels: rows of the file have 11 along axis 1, the model takes 12, as "input_ids" has along axis 1')
+    rows, both = fixed("rows.onnx", "b.onnx", batch=4), fixed("both.onnx", "b.onnx", batch=4, seq=12)
+    train(rows, CROSS, *given("ids"), status=2, says='batches of 8 rows; "input_ids" takes 4')
+    train(rows, CROSS, *given("ids"), "--batch", 4)
+    train(both, CROSS, *given("short")[2:4], "--data", "input_ids=short.npy", "--batch", 4, status=3, says="input_ids: rows of the file have 11 along axis 1, the model takes 12")
+    train(both, CROSS, "--data", "ids.npy", "--batch", 4, "--seq", 11, status=2, says='rows of 11 tokens; "input_ids" takes 12')
+    train(both, CROSS, "--data", "ids.npy", "--batch", 4, "--seq", 12)
+
+
 def ignored():
     """Padding counts for nothing, whichever label the loss ignores."""
     with open("s.jsonl", "w") as f:
@@ -259,6 +282,7 @@ with tempfile.TemporaryDirectory() as tmp:
     perceptron("m.onnx"), byte_model("b.onnx")
     classes()
     positions()
+    sizes()
     ignored()
     other_losses()
     options()

@@ -114,14 +114,6 @@ static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_plan *
         return error_set(e, GRAPHC_INVALID,
                          "%s: the file holds %s of rank %u, the model takes %s of rank %d",
                          io->name, dtype_name(v->dtype), v->rank, io->dtype_name, io->rank);
-    for (int32_t d = 1; d < io->rank; d++) {
-        char *end;
-        int64_t want = strtoll(io->dims[d], &end, 10);
-        if (!*end && want != v->dim[d])
-            return error_set(e, GRAPHC_INVALID,
-                             "%s: rows of the file have %lld along axis %d, the model takes %lld",
-                             io->name, (long long)v->dim[d], d, (long long)want);
-    }
     GC_TRY(range_check(plan, io->name, v, e));
     s->array = a;
     for (int32_t d = 0; d < io->rank; d++) s->tensor.shape[d] = v->dim[d];
@@ -200,7 +192,8 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
     f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
     if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
     for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, plan, i, e));
-    return check_used(f, e);
+    GC_TRY(check_used(f, e));
+    return feed_check_sizes(f, plan, e);
 }
 
 void feed_close(Feed *f) {

@@ -46,6 +46,8 @@ typedef struct Feed {
  * for; one that no file or field gives is GRAPHC_USAGE. The message names file and place. */
 GRAPHC_MUST_USE graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan,
                                         ErrorText e);
+/* Of the batches of an open feed: what binding one would refuse. */
+GRAPHC_MUST_USE graphc_status feed_check_sizes(const Feed *f, const graphc_plan *plan, ErrorText e);
 void feed_close(Feed *f); /* also one that failed to open */
 uint64_t feed_rows(const Feed *f);
 uint64_t feed_batches(const Feed *f); /* that hold every row once; the last one may be filled up */
