@@ -323,6 +323,13 @@ graphc_status file_write(const char *path, const void *data, size_t size, char w
     return s;
 }
 
+char *folder_join(const char *folder, const char *name) {
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path) snprintf(path, n, "%s/%s", folder, name);
+    return path;
+}
+
 graphc_status folder_make(const char *path, char why[WHY]) {
     if (mkdir(path, 0777) != 0 && errno != EEXIST) return fail_errno(why, "cannot be made");
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

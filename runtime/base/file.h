@@ -62,6 +62,8 @@ void file_abandon(FileWriter *w); /* also one that is over */
 /* Makes the names in the folder that `path` lies in durable; a file system that cannot is no
  * failure. */
 void folder_sync_of(const char *path);
+/* "FOLDER/NAME" from malloc; NULL: not enough memory. */
+char *folder_join(const char *folder, const char *name);
 
 /* Makes a folder for files to be written to; one that is there already does as well. */
 GRAPHC_MUST_USE graphc_status folder_make(const char *path, char why[256]);

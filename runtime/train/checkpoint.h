@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define CHECKPOINT_STATES "state.safetensors" /* the file with all states of a session */
+
 typedef struct CheckpointInfo {
     uint64_t step;            /* how many are done */
     uint64_t tokens;          /* learnt from so far */

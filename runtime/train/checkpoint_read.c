@@ -8,13 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *checkpoint_join(const char *folder, const char *name) {
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
-    if (path) snprintf(path, n, "%s/%s", folder, name);
-    return path;
-}
-
 bool checkpoint_is_name(const char *name) {
     return strncmp(name, "step-", 5) == 0 && name[5] && strlen(name) < sizeof(CheckpointName) &&
            strspn(name + 5, "0123456789") == strlen(name + 5);
@@ -22,7 +15,7 @@ bool checkpoint_is_name(const char *name) {
 
 bool checkpoint_pointer(const char *root, const char *which, CheckpointName *out) {
     FileMap m = {0};
-    char why[256], *path = checkpoint_join(root, which);
+    char why[256], *path = folder_join(root, which);
     bool ok = path && file_map(path, &m, why) == GRAPHC_OK && m.size > 1 &&
               m.size <= sizeof out->text && m.data[m.size - 1] == '\n';
     *out = (CheckpointName){""};
@@ -101,7 +94,7 @@ static void take_options(Reading *g) {
 
 static graphc_status check_file(Reading *g, const char *name, uint64_t bytes, const char *hash) {
     FileMap m;
-    char why[256], got[32], *path = checkpoint_join(g->out->folder, name);
+    char why[256], got[32], *path = folder_join(g->out->folder, name);
     if (!path) return error_set(g->e, GRAPHC_NO_MEMORY, "not enough memory for a checkpoint");
     graphc_status st = strchr(name, '/') ? GRAPHC_INVALID : file_map(path, &m, why);
     free(path);
@@ -196,7 +189,7 @@ static graphc_status check_first(const FileMap *m, ErrorText e) {
 static graphc_status read_folder(Checkpoint *out, ErrorText e) {
     FileMap m = {0};
     Reading g = {.out = out, .e = e};
-    char why[256], *path = checkpoint_join(out->folder, CHECKPOINT_JSON);
+    char why[256], *path = folder_join(out->folder, CHECKPOINT_JSON);
     graphc_status st = path ? file_map(path, &m, why) : GRAPHC_NO_MEMORY;
     free(path);
     if (st != GRAPHC_OK)
@@ -218,7 +211,7 @@ graphc_status checkpoint_open(const char *root, const char *which, Checkpoint *o
     else if (!checkpoint_pointer(root, which, &name) &&
              (strcmp(which, "latest") || !find_newest(root, &name)))
         return error_set(e, GRAPHC_IO, "%s has no %s checkpoint", root, which);
-    out->folder = checkpoint_join(root, name.text);
+    out->folder = folder_join(root, name.text);
     if (!out->folder) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a checkpoint");
     graphc_status st = read_folder(out, (ErrorText){inner, sizeof inner});
     if (st != GRAPHC_OK) {

@@ -34,7 +34,7 @@ static void remove_folder(const char *path) {
 }
 
 static void remove_in(const char *root, const char *name) {
-    char *path = checkpoint_join(root, name);
+    char *path = folder_join(root, name);
     if (path) remove_folder(path);
     free(path);
 }
@@ -57,8 +57,7 @@ static void remove_left_over(const char *root) {
 graphc_status checkpoint_begin(CheckpointWriter *w, const char *root, ErrorText e) {
     char why[256], name[64];
     snprintf(name, sizeof name, TEMPORARY "%ld", (long)getpid());
-    *w = (CheckpointWriter){
-        .root = strdup(root), .folder = checkpoint_join(root, name), .over = true};
+    *w = (CheckpointWriter){.root = strdup(root), .folder = folder_join(root, name), .over = true};
     graphc_status st = GRAPHC_OK;
     if (!w->root || !w->folder)
         st = no_memory(e);
@@ -74,7 +73,7 @@ graphc_status checkpoint_begin(CheckpointWriter *w, const char *root, ErrorText 
 }
 
 char *checkpoint_path(const CheckpointWriter *w, const char *name) {
-    return checkpoint_join(w->folder, name);
+    return folder_join(w->folder, name);
 }
 
 void checkpoint_abandon(CheckpointWriter *w) {
@@ -92,7 +91,7 @@ static int is_file(const struct dirent *d) {
 
 static graphc_status put_file(JsonWrite *j, const char *folder, const char *name, ErrorText e) {
     FileMap m;
-    char why[256], hash[32], *path = checkpoint_join(folder, name);
+    char why[256], hash[32], *path = folder_join(folder, name);
     graphc_status st = path ? file_map(path, &m, why) : no_memory(e);
     free(path);
     if (st != GRAPHC_OK) return path ? error_set(e, st, "%s %s", name, why) : st;
@@ -173,7 +172,7 @@ static bool name_free(const char *from, const char *to) {
 
 /* Where there is a checkpoint of that name already, they change places, and the old one goes. */
 static graphc_status give_name(CheckpointWriter *w, const char *name, ErrorText e) {
-    char *path = checkpoint_join(w->root, name);
+    char *path = folder_join(w->root, name);
     if (!path) return no_memory(e);
     graphc_status st = GRAPHC_OK;
     if (name_free(w->folder, path))
@@ -187,7 +186,7 @@ static graphc_status give_name(CheckpointWriter *w, const char *name, ErrorText 
 }
 
 static graphc_status point(const char *root, const char *which, const char *name, ErrorText e) {
-    char why[256], text[sizeof(CheckpointName) + 1], *path = checkpoint_join(root, which);
+    char why[256], text[sizeof(CheckpointName) + 1], *path = folder_join(root, which);
     if (!path) return no_memory(e);
     snprintf(text, sizeof text, "%s\n", name);
     graphc_status st = file_write(path, text, strlen(text), why);
@@ -224,7 +223,7 @@ static int later_first(const struct dirent **a, const struct dirent **b) {
 
 /* A checkpoint loses its name before its files. */
 static void drop(const char *root, const char *name) {
-    char *from = checkpoint_join(root, name), *to = checkpoint_join(root, TEMPORARY "old");
+    char *from = folder_join(root, name), *to = folder_join(root, TEMPORARY "old");
     if (from && to) {
         remove_folder(to);
         if (rename(from, to) == 0) remove_folder(to);

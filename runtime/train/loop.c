@@ -13,8 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STATE_FILE "state.safetensors"
-
 typedef struct Loop {
     const LoopModel *model;
     const LoopOptions *o;
@@ -41,13 +39,6 @@ static graphc_status no_memory(const Loop *l) {
     return error_set(l->e, GRAPHC_NO_MEMORY, "not enough memory to train");
 }
 
-static char *inside(const char *folder, const char *name) {
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
-    if (path) snprintf(path, n, "%s/%s", folder, name);
-    return path;
-}
-
 /* --- checkpoints ----------------------------------------------------------------------------- */
 
 static graphc_status save(Loop *l, bool best) {
@@ -63,7 +54,7 @@ static graphc_status save(Loop *l, bool best) {
                                  .options = l->o->options,
                                  .noptions = l->o->noptions};
     GC_TRY(checkpoint_begin(&w, l->checkpoints, l->e));
-    char *path = checkpoint_path(&w, STATE_FILE);
+    char *path = checkpoint_path(&w, CHECKPOINT_STATES);
     graphc_status st = path ? l->model->save(l->model->self, path, l->e) : no_memory(l);
     free(path);
     if (st != GRAPHC_OK) {
@@ -77,7 +68,7 @@ static graphc_status save(Loop *l, bool best) {
 static graphc_status take_up(Loop *l, const Checkpoint *c) {
     GC_TRY(checkpoint_match(c, l->o->options, l->o->noptions, l->e));
     GC_TRY(order_seek(&l->order, c->info.epoch, c->info.position, l->e));
-    char *path = inside(c->folder, STATE_FILE);
+    char *path = folder_join(c->folder, CHECKPOINT_STATES);
     graphc_status st = path ? l->model->load(l->model->self, path, l->e) : no_memory(l);
     free(path);
     l->step = c->info.step;
@@ -211,7 +202,7 @@ static graphc_status write_config(const Loop *l) {
     char why[256];
     const char *text = l->o->config;
     if (!text) return GRAPHC_OK;
-    char *path = inside(l->o->folder, "config.json");
+    char *path = folder_join(l->o->folder, "config.json");
     if (!path) return no_memory(l);
     graphc_status st = file_write(path, text, strlen(text), why);
     if (st != GRAPHC_OK) st = error_set(l->e, st, "%s %s", path, why);
@@ -226,9 +217,9 @@ static graphc_status begin(Loop *l) {
     graphc_status st = folder_make(o->folder, why);
     if (st != GRAPHC_OK) return error_set(l->e, st, "%s %s", o->folder, why);
     GC_TRY(hold_folder(l));
-    l->checkpoints = inside(o->folder, "checkpoints");
-    l->lines = inside(o->folder, "log.jsonl");
-    l->page = inside(o->folder, "log.html");
+    l->checkpoints = folder_join(o->folder, "checkpoints");
+    l->lines = folder_join(o->folder, "log.jsonl");
+    l->page = folder_join(o->folder, "log.html");
     l->rows = reallocarray(NULL, (size_t)o->batch * o->accumulate, sizeof *l->rows);
     if (!l->checkpoints || !l->lines || !l->page || !l->rows) return no_memory(l);
     GC_TRY(order_init(&l->order, o->rows, o->seed, o->shuffle, l->e));

@@ -17,6 +17,16 @@ SafeName safe_name(const char *name) {
     return s;
 }
 
+SafeShape safe_shape(uint32_t rank, const int64_t *dim) {
+    SafeShape s = {"["};
+    size_t n = 1;
+    for (uint32_t i = 0; i < rank && n < sizeof s.text - 32; i++)
+        n += (size_t)snprintf(s.text + n, sizeof s.text - n, "%s%lld", i ? ", " : "",
+                              (long long)dim[i]);
+    strcpy(s.text + n, "]");
+    return s;
+}
+
 bool safetensors_bytes(DType t, uint32_t rank, const int64_t *dim, uint64_t *out) {
     uint64_t n = dtype_bytes(t);
     for (uint32_t i = 0; i < rank; i++)

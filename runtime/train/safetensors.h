@@ -94,5 +94,10 @@ typedef struct SafeName {
     char text[96];
 } SafeName;
 SafeName safe_name(const char *name);
+/* "[2, 3]"; of many axes the first ones. */
+typedef struct SafeShape {
+    char text[128];
+} SafeShape;
+SafeShape safe_shape(uint32_t rank, const int64_t *dim);
 
 #endif

@@ -140,13 +140,8 @@ static graphc_status join(Adapter *a, ErrorText e) {
 
 static graphc_status wrong_shape(const AdapterModule *m, const char *what, const SafeTensor *t,
                                  ErrorText e) {
-    char shape[128] = "";
-    size_t n = 0;
-    for (uint32_t i = 0; i < t->rank && n < sizeof shape - 32; i++)
-        n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%lld", i ? ", " : "",
-                              (long long)t->dim[i]);
-    return error_set(e, GRAPHC_INVALID, "module %s: %s has the shape [%s]", safe_name(m->path).text,
-                     what, shape);
+    return error_set(e, GRAPHC_INVALID, "module %s: %s has the shape %s", safe_name(m->path).text,
+                     what, safe_shape(t->rank, t->dim).text);
 }
 
 static bool all_ones(const SafeTensor *t, uint32_t from) {

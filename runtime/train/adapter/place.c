@@ -86,20 +86,6 @@ static graphc_status check_matrix(const Placing *w, const Place *p) {
                      (long long)t->dim[rank], (long long)p->dim[rank]);
 }
 
-typedef struct ShapeText {
-    char text[128];
-} ShapeText;
-
-static ShapeText shape_text(uint32_t rank, const int64_t *dim) {
-    ShapeText s = {"["};
-    size_t n = 1;
-    for (uint32_t i = 0; i < rank && n < sizeof s.text - 32; i++)
-        n += (size_t)snprintf(s.text + n, sizeof s.text - n, "%s%lld", i ? ", " : "",
-                              (long long)dim[i]);
-    strcpy(s.text + n, "]");
-    return s;
-}
-
 /* A parameter of the model: as many elements in another shape would be others' elements. */
 static graphc_status check_shape(const Placing *w, const Place *p) {
     const SafeTensor *t = p->from;
@@ -108,8 +94,8 @@ static graphc_status check_shape(const Placing *w, const Place *p) {
     for (uint32_t i = 0; i < t->rank && same; i++) same = t->dim[i] == p->whole.shape[i];
     if (same) return GRAPHC_OK;
     return error_set(w->e, GRAPHC_INVALID, "%s is of the shape %s in the adapter, %s in the model",
-                     p->name, shape_text(t->rank, t->dim).text,
-                     shape_text((uint32_t)p->whole.rank, p->whole.shape).text);
+                     p->name, safe_shape(t->rank, t->dim).text,
+                     safe_shape((uint32_t)p->whole.rank, p->whole.shape).text);
 }
 
 /* A narrower type holds them: it has no room for what is large. */

@@ -9,15 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_FILE "state.safetensors"
-
-static char *inside(const char *folder, const char *name) {
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
-    if (path) snprintf(path, n, "%s/%s", folder, name);
-    return path;
-}
-
 static graphc_status no_memory(graphc_trainer *t) {
     return error_set(trainer_error(t), GRAPHC_NO_MEMORY, "not enough memory to write files");
 }
@@ -72,7 +63,7 @@ static graphc_status write_weights(graphc_trainer *t, const char *folder) {
     Weights w = {.v = calloc(n, sizeof *w.v),
                  .dims = calloc(n, sizeof *w.dims),
                  .state = calloc(n, sizeof *w.state)};
-    char *path = inside(folder, TRAINER_WEIGHTS);
+    char *path = folder_join(folder, TRAINER_WEIGHTS);
     graphc_status st = GRAPHC_NO_MEMORY;
     if (w.v && w.dims && w.state && path) {
         describe(t->plan, &w);
@@ -113,7 +104,7 @@ graphc_status graphc_trainer_save(graphc_trainer *t, const graphc_data *d, const
                          "batches were accumulated since the last step");
     if (d) info.epoch = d->order.epoch, info.position = d->order.position;
     GC_TRY(checkpoint_begin(&w, folder, trainer_error(t)));
-    char *path = checkpoint_path(&w, STATE_FILE);
+    char *path = checkpoint_path(&w, CHECKPOINT_STATES);
     graphc_status st =
         path ? trainer_failed(t, graphc_states_save(t->session, path)) : no_memory(t);
     free(path);
@@ -130,7 +121,7 @@ static graphc_status take_up(graphc_trainer *t, graphc_data *d, const Checkpoint
         return error_set(trainer_error(t), GRAPHC_INVALID,
                          "it stands at row %llu of data that has %llu",
                          (unsigned long long)c->info.position, (unsigned long long)d->order.n);
-    char *path = inside(c->folder, STATE_FILE);
+    char *path = folder_join(c->folder, CHECKPOINT_STATES);
     graphc_status st =
         path ? trainer_failed(t, graphc_states_load(t->session, path)) : no_memory(t);
     free(path);
