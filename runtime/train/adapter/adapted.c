@@ -1,6 +1,7 @@
 /* From states to a folder. */
 #include "runtime/train/adapter/adapted.h"
 #include "runtime/train/adapter/names.h"
+#include "runtime/train/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +22,8 @@ typedef struct Writing {
 
 static graphc_status take(Writing *w, uint32_t i, SafeTensor *t) {
     graphc_io_info io = graphc_plan_state(w->plan, i);
-    graphc_tensor x = {.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
-    int64_t *dim = w->dims[w->n];
-    for (int32_t k = 0; k < io.rank; k++) x.shape[k] = dim[k] = strtoll(io.dims[k], NULL, 10);
+    graphc_tensor x = tensor_of_state(w->plan, i);
+    int64_t *dim = memcpy(w->dims[w->n], x.shape, sizeof x.shape);
     *t = (SafeTensor){.name = io.name, .rank = (uint32_t)io.rank, .dim = dim};
     (void)dtype_from_name(io.dtype_name, &t->dtype);
     (void)safetensors_bytes(t->dtype, t->rank, t->dim, &t->bytes);

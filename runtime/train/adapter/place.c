@@ -1,6 +1,7 @@
 /* From an adapter to states. */
 #include "runtime/train/adapter/adapted.h"
 #include "runtime/train/adapter/names.h"
+#include "runtime/train/tensor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -59,13 +60,9 @@ static void find_part(const Placing *w, size_t path_size, Place *out) {
 static bool find_place(const Placing *w, uint32_t i, Place *out) {
     const graphc_io_info io = graphc_plan_state(w->plan, i);
     size_t n;
-    *out = (Place){.state = i, .name = io.name, .elements = 1};
+    *out = (Place){.state = i, .name = io.name, .whole = tensor_of_state(w->plan, i)};
     (void)dtype_from_name(io.dtype_name, &out->type);
-    out->whole = (graphc_tensor){.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
-    for (int32_t k = 0; k < io.rank; k++) {
-        out->whole.shape[k] = strtoll(io.dims[k], NULL, 10);
-        out->elements *= (uint64_t)out->whole.shape[k];
-    }
+    out->elements = tensor_elements(&out->whole);
     out->part = adapter_part_of(io.name, &n);
     if (out->part)
         find_part(w, n, out);

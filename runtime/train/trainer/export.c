@@ -26,7 +26,7 @@ static void describe(const graphc_plan *p, Weights *w) {
         graphc_state_role role = graphc_plan_state_info(p, i).role;
         if (role != GRAPHC_STATE_PARAMETER && role != GRAPHC_STATE_BUFFER) continue;
         graphc_io_info io = graphc_plan_state(p, i);
-        graphc_tensor x = trainer_state(p, i);
+        graphc_tensor x = tensor_of_state(p, i);
         SafeTensor *s = &w->v[w->n];
         memcpy(w->dims[w->n], x.shape, sizeof x.shape);
         *s = (SafeTensor){.name = io.name, .rank = (uint32_t)io.rank, .dim = w->dims[w->n]};
@@ -38,7 +38,7 @@ static void describe(const graphc_plan *p, Weights *w) {
 
 static graphc_status put_state(graphc_trainer *t, SafetensorsWriter *w, const SafeTensor *s,
                                uint32_t state) {
-    graphc_tensor x = trainer_state(t->plan, state);
+    graphc_tensor x = tensor_of_state(t->plan, state);
     x.data = malloc(s->bytes + 1);
     if (!x.data) return no_memory(t);
     graphc_status st = trainer_failed(t, graphc_state_read(t->session, state, &x));

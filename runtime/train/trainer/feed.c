@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/map.h"
 #include "runtime/train/safetensors.h"
+#include "runtime/train/tensor.h"
 #include "runtime/train/trainer/range.h"
 
 #include <stdio.h>
@@ -91,12 +92,6 @@ static const int64_t *token_field(const Feed *f, const graphc_plan *plan, const 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].name && strcmp(name, fields[i].name) == 0) return fields[i].ids;
     return NULL;
-}
-
-static uint64_t elements(const graphc_tensor *t) {
-    uint64_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->shape[i];
-    return n;
 }
 
 /* Room for a batch; NULL: there is not as much memory, or no such number of bytes. */
@@ -267,7 +262,7 @@ graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows) {
     for (uint32_t i = 0; i < f->nslots; i++) {
         FeedSlot *slot = &f->slots[i];
         if (slot->ids)
-            convert(slot->ids, elements(&slot->tensor), &slot->tensor);
+            convert(slot->ids, tensor_elements(&slot->tensor), &slot->tensor);
         else
             array_rows(slot->array, rows, f->batch, slot->tensor.data);
         GC_TRY(graphc_bind_input(s, slot->input, &slot->tensor));

@@ -14,19 +14,6 @@ graphc_status trainer_failed(graphc_trainer *t, graphc_status st) {
                : error_set(trainer_error(t), st, "%s", graphc_session_error(t->session));
 }
 
-graphc_tensor trainer_state(const graphc_plan *p, uint32_t state) {
-    graphc_io_info io = graphc_plan_state(p, state);
-    graphc_tensor t = {.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
-    for (int32_t i = 0; i < io.rank; i++) t.shape[i] = strtoll(io.dims[i], NULL, 10);
-    return t;
-}
-
-static uint64_t numel(const graphc_tensor *t) {
-    uint64_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->shape[i];
-    return n;
-}
-
 /* --- Beginning -------------------------------------------------------------------------------- */
 
 /* Uniform in +-spread, 53 bits each. */
@@ -56,8 +43,8 @@ static graphc_status start_parameters(graphc_trainer *t) {
     for (uint32_t i = 0; i < graphc_plan_states(t->plan); i++) {
         double spread = graphc_plan_state_info(t->plan, i).spread;
         if (spread <= 0) continue;
-        graphc_tensor x = trainer_state(t->plan, i);
-        uint64_t n = numel(&x);
+        graphc_tensor x = tensor_of_state(t->plan, i);
+        uint64_t n = tensor_elements(&x);
         x.data = malloc(n * sizeof(float) + 1);
         if (!x.data) return error_set(trainer_error(t), GRAPHC_NO_MEMORY, "not enough memory");
         bool normal = is_normal(graphc_plan_state(t->plan, i).name);
@@ -148,7 +135,7 @@ static graphc_status read_scalar(graphc_trainer *t, const char *name, double *ou
     if (i < 0)
         return error_set(trainer_error(t), GRAPHC_INVALID, "the plan has no output \"%s\"", name);
     GC_TRY(trainer_failed(t, graphc_output_host(t->session, (uint32_t)i, &x)));
-    if (memcmp(&x.dtype, &f32, sizeof f32) != 0 || numel(&x) != 1)
+    if (memcmp(&x.dtype, &f32, sizeof f32) != 0 || tensor_elements(&x) != 1)
         return error_set(trainer_error(t), GRAPHC_INVALID,
                          "the plan's output \"%s\" is no number of f32", name);
     return *out = (double)*(const float *)x.data, GRAPHC_OK;

@@ -5,6 +5,7 @@
 
 #include "runtime/graphc_train.h"
 #include "runtime/train/data/order.h"
+#include "runtime/train/tensor.h"
 #include "runtime/train/trainer/feed.h"
 
 #define TRAINER_WEIGHTS "model.safetensors" /* in a folder, of a plan without adapters */
@@ -38,7 +39,5 @@ graphc_status trainer_failed(graphc_trainer *t, graphc_status st);
 /* The mean loss over the rows of f, each once. */
 GRAPHC_MUST_USE graphc_status trainer_evaluate(graphc_trainer *t, Feed *f, double *loss);
 bool trainer_scaled(const graphc_trainer *t); /* Are gradients of the plan scaled? */
-/* A state as a tensor without data. */
-graphc_tensor trainer_state(const graphc_plan *p, uint32_t state);
 
 #endif
