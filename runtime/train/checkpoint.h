@@ -19,6 +19,7 @@ typedef struct CheckpointInfo {
     uint64_t epoch, position; /* of the next row (order.h) */
     uint64_t waiting;         /* evaluations since the best one */
     bool unmeasured;          /* the evaluation that is due after the step is still to come */
+    uint64_t held;            /* which data evaluations are of: a hash; 0: none */
     double loss, best_loss;   /* of the last evaluation and of the best one; NaN: there was none */
     const SafePair *options;  /* what the run was started with */
     uint32_t noptions;

@@ -147,6 +147,8 @@ static void take_member(Reading *g, JsonSpan key, int64_t *version) {
         take_options(g);
     else if (k == FILES)
         take_files(g);
+    else if (jr_is(key, "held_out"))
+        take_u64(&g->json, &info->held);
     else if (jr_is(key, "unmeasured"))
         jr_bool(&g->json, &info->unmeasured);
     else if (jr_is(key, "loss"))

@@ -126,6 +126,7 @@ static void put_info(JsonWrite *j, const CheckpointInfo *info) {
     jw_i64(j, "epoch", (int64_t)info->epoch);
     jw_i64(j, "position", (int64_t)info->position);
     jw_i64(j, "waiting", (int64_t)info->waiting);
+    jw_i64(j, "held_out", (int64_t)info->held);
     if (info->unmeasured) jw_bool(j, "unmeasured", true);
     jw_f64(j, "loss", info->loss);
     jw_f64(j, "best_loss", info->best_loss);

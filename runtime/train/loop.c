@@ -49,6 +49,7 @@ static graphc_status save(Loop *l, bool best) {
                                  .position = l->order.position,
                                  .waiting = l->waiting,
                                  .unmeasured = l->unmeasured,
+                                 .held = l->o->held,
                                  .loss = l->loss,
                                  .best_loss = l->best,
                                  .options = l->o->options,
@@ -73,10 +74,11 @@ static graphc_status take_up(Loop *l, const Checkpoint *c) {
     free(path);
     l->step = c->info.step;
     l->tokens = c->info.tokens;
+    l->unmeasured = c->info.unmeasured;
+    if (c->info.held != l->o->held) return st; /* losses of other data say nothing of this */
     l->loss = c->info.loss;
     l->best = c->info.best_loss;
     l->waiting = (uint32_t)c->info.waiting;
-    l->unmeasured = c->info.unmeasured;
     return st;
 }
 

@@ -52,6 +52,7 @@ typedef struct LoopOptions {
     RateSchedule schedule; /* .steps is how long the loop runs */
     uint64_t eval_every,
         save_every;    /* steps; 0: at the end only, else evaluated before the first, too */
+    uint64_t held;     /* which data evaluations are of: a hash; 0: none */
     uint32_t keep;     /* checkpoints, besides the best one */
     uint32_t patience; /* evaluations without a better loss that end the run; 0: none do */
     uint32_t skip;     /* steps in a row whose loss is not finite that are passed over; 0: the first

@@ -389,6 +389,12 @@ def prolonged(tmp):
         err = run(*args(steps(9), "longer", *more), status=2)
         check(word in err, f"{word!r} is not said in {err!r}")
         check(open(f"{tmp}/longer/config.json").read() == kept, f"config.json of a run that is refused: {more}")
+    open(f"{tmp}/noise.txt", "wb").write(bytes(rng.integers(1, 256, 4000).astype(np.uint8)))
+    held = lambda f: ["--eval-data", f"{tmp}/{f}.txt", "--eval-every", 2, "--patience", 2]
+    run(*args(steps(4), "held", *held("t")), "--json")
+    lines = run(*args(steps(12), "held", "--resume", *held("noise")), "--json")
+    best = int(open(f"{tmp}/held/checkpoints/best").read()[5:])
+    check(lines[-1]["step"] > 6 and best > 4, f"other held-out data are compared with those before: {lines[-1]}, {best}")
     for name, more in ("falls", ["--schedule", "linear"]), ("rises", ["--warmup", "0.5"]):
         run(*args(steps(3), name, *more), "--json")
         err = run(*args(steps(9), name, *more), "--resume", status=2)

@@ -117,6 +117,7 @@ static graphc_status all_steps(Run *r, LoopEnd *end, ErrorText e) {
                               .schedule = r->schedule,
                               .eval_every = o->eval_every,
                               .save_every = o->save_every,
+                              .held = o->eval.nfiles ? feed_hash(&r->eval) : 0,
                               .keep = 1,
                               .patience = o->patience,
                               .skip = o->skip || !trainer_scaled(&r->t) ? o->skip : SETTLING,
