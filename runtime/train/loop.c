@@ -110,6 +110,11 @@ static graphc_status not_finite(Loop *l, const LoopStep *s, const LoopResult *r)
                      by);
 }
 
+/* Machines differ in the sign of a NaN that they make: it is not printed. */
+static double unsigned_nan(double x) {
+    return isnan(x) ? (double)NAN : x;
+}
+
 static graphc_status one_step(Loop *l, LoopEnd *end) {
     const LoopOptions *o = l->o;
     LoopResult r = {0};
@@ -122,6 +127,8 @@ static graphc_status one_step(Loop *l, LoopEnd *end) {
     double start = seconds();
     GC_TRY(l->model->step(l->model->self, &s, &r, l->e));
     double took = seconds() - start;
+    r.loss = unsigned_nan(r.loss);
+    r.grad_norm = unsigned_nan(r.grad_norm);
     l->step++;
     l->tokens += r.tokens;
     const LogStep said = {.step = l->step,

@@ -415,6 +415,13 @@ def last_line(tmp, data):
     check("[--lora SPEC]" in ran("help", "finetune").stdout, "finetune's usage: adapters have a default")
 
 
+def without_end(tmp, data):
+    """A rate that leads nowhere: what is no number has no sign, whichever the machine gives it."""
+    err = run("train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 16,
+              "--steps", 3, "--lr", "1e38", "-o", f"{tmp}/nowhere", status=5)
+    check("step 2: the loss is nan and the gradient's norm nan, at a rate of 1e+38; first in kernel" in err, f"a loss that is no number: {err}")
+
+
 def closed(tmp, data):
     """Lines that have nowhere to go: the error is said once, with its reason."""
     p = subprocess.run([graphc, "train", f"{tmp}/m.onnx", *data, "--steps", "3", "-o", f"{tmp}/closed"], stdout=open("/dev/full", "w"),
@@ -479,6 +486,7 @@ with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
     text(tmp)
     refused(tmp, data)
+    without_end(tmp, data)
     closed(tmp, data)
     last_line(tmp, data)
     looped(tmp)
