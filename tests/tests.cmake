@@ -198,6 +198,7 @@ graphc_script(fuzz/wild full 600 ${python} tests/fuzz/wild.py $<TARGET_FILE:grap
 graphc_script(fuzz/graphs full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --count 150)
 graphc_script(fuzz/graphs/fenced full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:fenced> --seed 150 --count 150)
 graphc_script(fuzz/products full 600 ${python} tests/fuzz/products.py $<TARGET_FILE:fenced> --count 100)
+graphc_script(fuzz/gradients full 600 ${python} tests/fuzz/gradients.py $<TARGET_FILE:graphc_cli> --count 150)
 graphc_script(fuzz/table full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --of table --count 60)
 graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
@@ -288,7 +289,7 @@ graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graph
 # Seconds of processor time of what is long. ctest starts these first, so that none is left over for one core at the end.
 # Templates and mutants take a minute or two under sanitizers.
 set(costs oracle/all 240 conformance_sm_90a 120 conformance 80 models 70 dtypes 40 dtypes_sm_90a 45
-  fuzz/graphs 55 fuzz/table 60 fuzz/products 25 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
+  fuzz/graphs 55 fuzz/table 60 fuzz/products 25 fuzz/gradients 15 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
   fuzz/wild 22 fuzz/graphs/fenced 55 cli/planted 17 cli/install 8 cli/fenced 7
   models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 13 cli/documents 30
   train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 unit/test_templates 7

@@ -409,9 +409,9 @@ def loop(m):
     return m.keep(m.op("Loop", [m.const(np.asarray(m.r.randint(0, 4), np.int64)), "", v], v.shape, low=-4.0, high=4.0, body=body))
 
 
-def make(seed):
-    """The model, the inputs of each run, what chose them, and what is said of it: whether values of few bits lie between, and sizes that may be 0."""
-    m = Maker(seed)
+def make(seed, kind=None):
+    """kind: of floats, instead of what the seed picks. The model, the inputs of each run, what chose them, and what is said of it: whether values of few bits lie between, and sizes that may be 0."""
+    m = Maker(seed, kind)
     names, weights = list(STEPS), [w for _, w in STEPS.values()]
     want = m.r.choice([m.r.randint(2, 8), m.r.randint(6, 16), m.r.randint(15, 40)])
     for _ in range(160):

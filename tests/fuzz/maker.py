@@ -34,13 +34,15 @@ class Value:
 
 
 class Maker:
-    def __init__(self, seed):
+    def __init__(self, seed, kind=None):
+        """kind: of floats, instead of what the seed picks."""
         self.r = random.Random(seed)
         self.np = np.random.default_rng(seed)
         self.nodes, self.inits, self.inputs, self.values, self.read = [], [], [], [], set()
         self.sizes = {}  # of open sizes, one list a run
         self.count = 0
-        self.float = self.r.choice([FLOAT] * 12 + [DOUBLE] * 2 + [HALF])
+        picked = self.r.choice([FLOAT] * 12 + [DOUBLE] * 2 + [HALF])
+        self.float = kind or picked
         self.rough = self.float == HALF  # whether other roundings are allowed than the reference's
         self.shared, self.fresh = {}, []  # constants that later nodes read, too, by type and shape; those of this step
         self.begin()
