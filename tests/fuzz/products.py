@@ -1,4 +1,4 @@
-"""Random products and convolutions beside the evaluator, in every form that code for CPUs has: f32 and bf16, AVX2 and
+"""Random products and convolutions beside the evaluator, in every form that code for CPUs has: f32, bf16 and bytes, AVX2 and
 AVX-512, 1 and 3 threads; operands as they come or turned, sums of 1 to 2,500, what follows in the same kernel.
 
     products.py GRAPHC [--seed N] [--count N] [--seconds S]       no model is begun later than S; fenced for GRAPHC
@@ -25,17 +25,19 @@ class Model:
         self.nodes.append(h.make_node(kind, ins, [f"v{len(self.nodes)}"], **attrs))
         return self.nodes[-1].output[0]
 
-    def given(self, shape):
-        self.inputs.append(h.make_tensor_value_info(f"x{len(self.inputs)}", TensorProto.FLOAT, shape))
+    def given(self, shape, kind=TensorProto.FLOAT):
+        self.inputs.append(h.make_tensor_value_info(f"x{len(self.inputs)}", kind, shape))
         return self.inputs[-1].name
+
+    def const(self, array):
+        self.inits.append(numpy_helper.from_array(array, f"w{len(self.inits)}"))
+        return self.inits[-1].name
 
     def weight(self, shape, terms):
         """A constant, so that sums of so many terms are about as large as their left operand; some are inputs."""
         if self.r.random() < 0.3:
             return self.given(shape)
-        x = self.np.standard_normal(shape) / np.sqrt(terms)
-        self.inits.append(numpy_helper.from_array(x.astype(np.float32), f"w{len(self.inits)}"))
-        return self.inits[-1].name
+        return self.const((self.np.standard_normal(shape) / np.sqrt(terms)).astype(np.float32))
 
     def turned(self, name, rank, turn):
         return self.op("Transpose", [name], perm=[*range(rank - 2), rank - 1, rank - 2]) if turn else name
@@ -82,6 +84,31 @@ def convolution(m):
     return m.op("Conv", ins, strides=[s, s], dilations=[d, d], group=g, pads=[m.r.choice([0, (k - 1) * d // 2])] * 4), None
 
 
+def of_bytes(m):
+    """Products and convolutions of integers, whose sums are exact; zero points of all kinds."""
+    left, right = m.r.choice([np.uint8, np.int8]), m.r.choice([np.int8, np.int8, np.uint8])
+    draw = lambda kind, shape: m.np.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+    of = lambda kind, shape: m.given(shape, h.np_dtype_to_tensor_dtype(np.dtype(kind))) if m.r.random() < 0.2 else m.const(draw(kind, shape))
+    rows, k, cols, turn = m.r.choice(SIDES), m.r.choice(SUMS), m.r.choice(SIDES), m.r.random() < 0.4
+    conv = m.r.random() < 0.35
+    if conv:
+        c, o, size, taps = m.r.choice(CHANNELS), m.r.choice([1, 8, 17, 32, 48]), m.r.choice([7, 9, 14]), m.r.choice([1, 3, 5])
+        ins = [m.given([m.r.choice([1, 2]), c, size, size], h.np_dtype_to_tensor_dtype(np.dtype(left))), of(right, [o, c, taps, taps])]
+    else:
+        batch = m.r.choice([[], [], [2]])
+        a, w = m.given(batch + [rows, k], h.np_dtype_to_tensor_dtype(np.dtype(left))), of(right, [cols, k] if turn else [k, cols])
+        ins = [a, m.turned(w, 2, turn)]
+    if m.r.random() < 0.7:
+        ins.append(m.const(draw(left, [])))
+        if m.r.random() < 0.6:
+            ins.append(m.const(draw(right, [] if conv or m.r.random() < 0.5 else [cols])))
+    if conv:
+        y = m.op("ConvInteger", ins, pads=[m.r.choice([0, taps // 2])] * 4, strides=[m.r.choice([1, 1, 2])] * 2)
+    else:
+        y = m.op("MatMulInteger", ins)
+    return m.op("Mul", [m.op("Cast", [y], to=TensorProto.FLOAT), m.const(np.float32(1 / 4096))]), None
+
+
 def behind(m, v, shape):
     """What may be computed beside the product."""
     kind = m.r.choice(["", "Relu", "Gelu", "square", "add", "turn"])
@@ -96,7 +123,7 @@ def behind(m, v, shape):
 
 def make(seed):
     m = Model(seed)
-    return m.made(behind(m, *m.r.choice([matmul, matmul, convolution, convolution, einsum])(m)))
+    return m.made(behind(m, *m.r.choice([matmul, matmul, convolution, convolution, einsum, of_bytes])(m)))
 
 
 def check(graphc, path, seed):
