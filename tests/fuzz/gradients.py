@@ -22,11 +22,8 @@ class Case:
     """One of a graph's outputs as a function of its inputs: its elements' sum, each times a weight."""
 
     def __init__(self, seed):
-        import onnxruntime as ort
         self.model, runs, _, about = graphs.make(seed, DOUBLE)
-        o = ort.SessionOptions()
-        o.graph_optimization_level, o.intra_op_num_threads, o.log_severity_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL, 1, 4
-        self.session = ort.InferenceSession(self.model.SerializeToString(), o, providers=["CPUExecutionProvider"])
+        self.session = graphs.session(self.model)
         self.feed, self.dims, self.np = runs[0], about["dims"], np.random.default_rng(seed)
         names = [x.name for x in self.model.graph.output]
         values = zip(names, self.session.run(names, self.feed))

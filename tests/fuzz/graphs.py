@@ -450,13 +450,18 @@ def make(seed, kind=None):
 # A case is a folder: model.onnx, NAME.K.npy of each input and want.NAME.K.npy of each output in run K, and how.json.
 
 
-def reference(model, runs):
+def session(model):
+    """onnxruntime's, of what the nodes say and no more."""
     import onnxruntime as ort
     o = ort.SessionOptions()
     o.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     o.intra_op_num_threads = o.inter_op_num_threads = 1
     o.log_severity_level = 4
-    s = ort.InferenceSession(model.SerializeToString(), o, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(model.SerializeToString(), o, providers=["CPUExecutionProvider"])
+
+
+def reference(model, runs):
+    s = session(model)
     names = [x.name for x in model.graph.output]
     return [dict(zip(names, s.run(names, feed))) for feed in runs]
 

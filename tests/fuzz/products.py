@@ -5,9 +5,12 @@ AVX-512, 1 and 3 threads; operands as they come or turned, sums of 1 to 2,500, w
 
 A model is a function of its seed. One that differs is kept, and named with what `graphc verify` says.
 """
-import argparse, os, random, subprocess, sys, tempfile, time
+import argparse, os, random, sys, tempfile, time
 import numpy as np, onnx
 from onnx import TensorProto, helper as h, numpy_helper
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 SIDES = [1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 160, 200]
 SUMS = [1, 3, 7, 16, 17, 63, 64, 65, 127, 128, 129, 130, 160, 255, 256, 257, 300, 384, 400, 513, 777, 1000, 1025, 1709, 2048, 2500]
@@ -84,28 +87,37 @@ def convolution(m):
     return m.op("Conv", ins, strides=[s, s], dilations=[d, d], group=g, pads=[m.r.choice([0, (k - 1) * d // 2])] * 4), None
 
 
+def bytes_of(m, kind, shape, given=False):
+    """All values of the type: an input, or a constant but for some."""
+    if given:
+        return m.given(shape, h.np_dtype_to_tensor_dtype(np.dtype(kind)))
+    least, most = np.iinfo(kind).min, np.iinfo(kind).max
+    return m.const(m.np.integers(least, most + 1, shape).astype(kind))
+
+
+def zero_points(m, left, right, columns):
+    """None, the left operand's, or both: the right one's for all of it or, of a matrix, for each column."""
+    if m.r.random() < 0.3:
+        return []
+    points = [bytes_of(m, left, [])]
+    if m.r.random() < 0.6:
+        points.append(bytes_of(m, right, [columns] if columns and m.r.random() < 0.5 else []))
+    return points
+
+
 def of_bytes(m):
-    """Products and convolutions of integers, whose sums are exact; zero points of all kinds."""
+    """Products and convolutions of integers, whose sums are exact."""
     left, right = m.r.choice([np.uint8, np.int8]), m.r.choice([np.int8, np.int8, np.uint8])
-    draw = lambda kind, shape: m.np.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
-    of = lambda kind, shape: m.given(shape, h.np_dtype_to_tensor_dtype(np.dtype(kind))) if m.r.random() < 0.2 else m.const(draw(kind, shape))
-    rows, k, cols, turn = m.r.choice(SIDES), m.r.choice(SUMS), m.r.choice(SIDES), m.r.random() < 0.4
-    conv = m.r.random() < 0.35
-    if conv:
+    given = m.r.random() < 0.2
+    if m.r.random() < 0.35:
         c, o, size, taps = m.r.choice(CHANNELS), m.r.choice([1, 8, 17, 32, 48]), m.r.choice([7, 9, 14]), m.r.choice([1, 3, 5])
-        ins = [m.given([m.r.choice([1, 2]), c, size, size], h.np_dtype_to_tensor_dtype(np.dtype(left))), of(right, [o, c, taps, taps])]
+        ins = [bytes_of(m, left, [m.r.choice([1, 2]), c, size, size], True), bytes_of(m, right, [o, c, taps, taps], given)]
+        y = m.op("ConvInteger", ins + zero_points(m, left, right, 0), pads=[m.r.choice([0, taps // 2])] * 4, strides=[m.r.choice([1, 1, 2])] * 2)
     else:
-        batch = m.r.choice([[], [], [2]])
-        a, w = m.given(batch + [rows, k], h.np_dtype_to_tensor_dtype(np.dtype(left))), of(right, [cols, k] if turn else [k, cols])
-        ins = [a, m.turned(w, 2, turn)]
-    if m.r.random() < 0.7:
-        ins.append(m.const(draw(left, [])))
-        if m.r.random() < 0.6:
-            ins.append(m.const(draw(right, [] if conv or m.r.random() < 0.5 else [cols])))
-    if conv:
-        y = m.op("ConvInteger", ins, pads=[m.r.choice([0, taps // 2])] * 4, strides=[m.r.choice([1, 1, 2])] * 2)
-    else:
-        y = m.op("MatMulInteger", ins)
+        rows, k, cols, turn = m.r.choice(SIDES), m.r.choice(SUMS), m.r.choice(SIDES), m.r.random() < 0.4
+        a = bytes_of(m, left, m.r.choice([[], [], [2]]) + [rows, k], True)
+        w = m.turned(bytes_of(m, right, [cols, k] if turn else [k, cols], given), 2, turn)
+        y = m.op("MatMulInteger", [a, w] + zero_points(m, left, right, cols))
     return m.op("Mul", [m.op("Cast", [y], to=TensorProto.FLOAT), m.const(np.float32(1 / 4096))]), None
 
 
@@ -131,7 +143,7 @@ def check(graphc, path, seed):
     found, threads = [], random.Random(seed).choice("13")
     for precision, isa in WAYS:
         command = [graphc, "verify", path, "--precision", precision, "--isa", isa, "--threads", threads]
-        p = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        p = forks.run(command)
         if p.returncode:
             found.append(f"{' '.join(command[3:])}: exit {p.returncode}: {(p.stdout + p.stderr).strip()[-300:]}")
     return found

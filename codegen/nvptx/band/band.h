@@ -140,7 +140,7 @@ typedef struct BandTurns {
     HV move_bar, move_room;
 } BandTurns;
 /* Shared addresses of a stage: its rows, its numbers, the barrier that tells of both, and, where
- * rows are fetched, the one that tells that warps have read them. */
+ * rows are fetched, the one that tells that threads have read them. */
 typedef struct BandStage {
     HV rows, numbers, bar, left;
 } BandStage;
@@ -153,7 +153,7 @@ void band_turns_all(BandTurns *t, LLVMValueRef *acc); /* all turns of the group;
 void band_keep_fixed(const BandTurns *t);
 /* Of a turn: its row is there; its numbers become known; a scope in which it stands, true (i1)
  * where there is such a row; folds of the pass as far as the thread knows them; vector u is read
- * anew; the warp has read what is there. */
+ * anew; the thread has read what is there. */
 void band_turn_wait(const BandTurns *t);
 void band_turn_numbers(BandTurns *t);
 LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h);
