@@ -106,14 +106,45 @@ static const ImportDim *option_for(Importer *im, const char *param, const char *
     return NULL;
 }
 
+/* At least `lo`, or what the model asks for. */
+static int64_t least_size(const Importer *im, const char *name, int64_t lo) {
+    for (uint32_t i = 0; i < im->least->n; i++)
+        if (!strcmp(im->least->v[i].name, name)) return im->least->v[i].lo;
+    return lo;
+}
+
 static Expr new_symbol(Importer *im, const char *param, const char *name, uint32_t input,
                        uint32_t axis) {
     const ImportDim *o = option_for(im, param, name);
     if (o && o->lo == o->hi) return expr_const(im->exprs, o->lo);
     SymInfo info = {.name = name, .kind = SYM_DIM, .a = input, .b = axis};
     info.lo = o ? o->lo : *param && may_be_empty(im, param) ? 0 : 1;
+    info.lo = least_size(im, name, info.lo);
     info.hi = o ? o->hi : MAX_DIM;
     return expr_sym_new(im->exprs, info);
+}
+
+bool dims_least(const Graph *g, uint32_t said, LeastSizes *out) {
+    const uint32_t nsym = expr_sym_count(g->exprs);
+    int64_t *least = ARENA_ARRAY(g->arena, int64_t, nsym + 1), lo, hi;
+    uint32_t *by = ARENA_ARRAY(g->arena, uint32_t, nsym + 1), sym;
+    out->v = arena_alloc(g->arena, (nsym + 1) * sizeof *out->v);
+    for (uint32_t i = 0; i < g->nassume; i++) {
+        if (!graph_assumed_bounds(g, i, &sym, &lo, &hi)) continue;
+        if (lo <= expr_sym_info(g->exprs, sym)->lo || lo <= least[sym]) continue;
+        least[sym] = lo;
+        by[sym] = i;
+    }
+    for (sym = 0; sym < nsym; sym++) {
+        if (!least[sym]) continue;
+        if (!out->n) diag_rewind(g->diags, said);
+        const char *name = expr_sym_info(g->exprs, sym)->name;
+        out->v[out->n].name = name;
+        out->v[out->n++].lo = least[sym];
+        (void)diag(g->diags, D_ASSUME, graph_place(g, g->assume[by[sym]].loc, g->arena),
+                   "%s >= %lld", name, (long long)least[sym]);
+    }
+    return out->n > 0;
 }
 
 static Expr param_expr(Importer *im, const char *text) {

@@ -125,13 +125,8 @@ static const char *graph_name(Arena *a, const char *path) {
     return name;
 }
 
-graphc_status import_model(Arena *a, DiagSink *d, const char *path, const ImportOptions *o,
-                           Model **out_model, Graph **out_graph) {
-    *out_model = NULL;
-    *out_graph = NULL;
-    ImportSource from = o ? o->from : (ImportSource){0};
-    Model *m = model_open(a, d, path, from, &onnx__model_proto__descriptor);
-    if (!m) return diag_status(d);
+static Graph *import_once(Arena *a, DiagSink *d, Model *m, const ImportOptions *o,
+                          const LeastSizes *least) {
     Importer im = {.arena = a,
                    .diags = d,
                    .model = m,
@@ -141,15 +136,30 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
                    .budget = FREE_NAMES + m->file.size,
                    .copies = 1,
                    .options = o,
+                   .least = least,
                    .dim_used = ARENA_ARRAY(a, bool, o ? o->ndims : 0)};
     Opsets opsets;
-    Graph *g = graph_create(a, im.exprs, d, graph_name(a, path));
+    Graph *g = graph_create(a, im.exprs, d, graph_name(a, m->path));
     if (check_versions(&im) &&
         opsets_read(&im, im.proto->opset_import, im.proto->n_opset_import, "", &opsets)) {
         function_index(&im);
         import_graph(&im, g, &opsets);
     }
     if (!diag_errors(d)) dims_check_options(&im);
+    return g;
+}
+
+graphc_status import_model(Arena *a, DiagSink *d, const char *path, const ImportOptions *o,
+                           Model **out_model, Graph **out_graph) {
+    *out_model = NULL;
+    *out_graph = NULL;
+    ImportSource from = o ? o->from : (ImportSource){0};
+    Model *m = model_open(a, d, path, from, &onnx__model_proto__descriptor);
+    if (!m) return diag_status(d);
+    const uint32_t said = diag_count(d), errors = diag_errors(d);
+    LeastSizes least = {0};
+    Graph *g = import_once(a, d, m, o, &least);
+    if (!errors && dims_least(g, said, &least)) g = import_once(a, d, m, o, &least);
     if (diag_errors(d)) {
         import_close(m);
         return diag_status(d);

@@ -55,7 +55,8 @@ typedef struct Model Model; /* keeps the file mappings that constants point into
  * inputs' sizes ("past + seq") is that expression. A symbol is at least 1, because an empty result
  * is not worth compiling for, unless some size of the model adds it to another and no output has it
  * as a dimension of its own: a cache that grows may start empty. ImportOptions.dims overrides
- * either. An initializer that is also listed as an input is a constant.
+ * either. Where the model asks for more (a window has to fit), so much is the least, which is said.
+ * An initializer that is also listed as an input is a constant.
  *
  * Reports every error of the model, not only the first. The graph's constants point into the Model,
  * which must outlive it. */

@@ -31,6 +31,15 @@ typedef struct ItemRoom {
     uint32_t used, cap; /* used: length of the longest list in it */
 } ItemRoom;
 
+/* Lower bounds by symbols' names, which the model asks for: `time >= 400`, so that windows fit. */
+typedef struct LeastSizes {
+    struct {
+        const char *name;
+        int64_t lo;
+    } * v;
+    uint32_t n;
+} LeastSizes;
+
 /* Bytes that TensorProtos refer to: a mapped file whose raw_data fields were taken out. */
 struct Model {
     FileMap file;
@@ -84,6 +93,7 @@ typedef struct Importer {
     MapStr *dims;       /* dim_param -> Expr */
     MapStr *size_names; /* input.c: what sums and outputs say about a name */
     const ImportOptions *options;
+    const LeastSizes *least;
     bool *dim_used;         /* options->dims that named a symbol or a value */
     VEC(ValueClaim) claims; /* values of the main graph that options->dims bounds */
     MapStr *functions;      /* "domain:name:overload" -> index */
@@ -140,6 +150,10 @@ bool dims_input_type(Importer *im, const Onnx__ValueInfoProto *v, const char *pl
 /* Sizes of input number `input`. sums: the second round, when all plain names are known. */
 void dims_fill(Importer *im, const Onnx__ValueInfoProto *v, uint32_t input, bool sums, Type *type);
 /* A tensor type whose every size is known in terms of the inputs' symbols; false otherwise. */
+/* Takes out what the model asks of sizes alone, and says it in place of what was said since `said`.
+ * False if that is nothing new: else the model is read again, since formulas that were made before
+ * it was known are clumsy ones. */
+bool dims_least(const Graph *g, uint32_t said, LeastSizes *out);
 bool dims_type(Importer *im, const Onnx__TypeProto *t, Type *out);
 /* Bounds a value of the main graph if an option names it. */
 void dims_claim(Scope *s, const char *name, Value v);

@@ -50,6 +50,17 @@ static Expr lt_without_div(ExprPool *p, Expr a, Expr b) {
     return 0;
 }
 
+/* a < max(u, v) is a < u where v is never above a: what a window asks of a size that earlier
+ * windows made (and kept from going below 0) becomes what it asks of the size that they began with.
+ */
+static Expr lt_without_max(ExprPool *p, Expr a, Expr b) {
+    if (expr_op(p, b) != EX_max) return 0;
+    for (int side = 0; side < 2; side++)
+        if (expr_nonneg(p, expr_sub(p, a, expr_arg(p, b, side))))
+            return expr_lt(p, a, expr_arg(p, b, 1 - side));
+    return 0;
+}
+
 static Expr make_lt(ExprPool *p, Expr a, Expr b) {
     Expr d = expr_sub(p, a, b);
     if (expr_nonneg(p, d)) return expr_const(p, 0);
@@ -60,6 +71,7 @@ static Expr make_lt(ExprPool *p, Expr a, Expr b) {
     if (g > 1) reduce(&s, g);
     two_sides(p, &s, &a, &b);
     Expr r = lt_without_div(p, a, b);
+    if (!r) r = lt_without_max(p, a, b);
     return r ? r : expr_intern(p, EX_lt, a, b, 0);
 }
 

@@ -154,3 +154,20 @@ bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int 
         if (c->body[b]->outputs.v[result].type.dim[axis] == e) return false;
     return expr_sym_info(p, *sym)->kind == SYM_DATA;
 }
+
+bool graph_assumed_bounds(const Graph *g, uint32_t i, uint32_t *sym, int64_t *lo, int64_t *hi) {
+    const ExprPool *p = g->exprs;
+    const Expr cond = g->assume[i].b;
+    int64_t n;
+    *lo = INT64_MIN;
+    *hi = INT64_MAX;
+    if (!expr_is_value(p, g->assume[i].a, 1) || expr_op(p, cond) != EX_lt) return false;
+    const Expr a = expr_arg(p, cond, 0), b = expr_arg(p, cond, 1);
+    if (expr_is_sym(p, a, sym) && expr_is_const(p, b, &n))
+        *hi = n - 1;
+    else if (expr_is_const(p, a, &n) && expr_is_sym(p, b, sym))
+        *lo = n + 1;
+    else
+        return false;
+    return expr_sym_info(p, *sym)->kind == SYM_DIM;
+}

@@ -291,6 +291,9 @@ bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int 
 extern const char *const loc_part_text[PART_COUNT];
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);
+/* Whether assumption i is of a size of an input alone, `sym < 513` or `2 < sym`: then between which
+ * numbers that lies, INT64_MIN and INT64_MAX where it does not say. */
+bool graph_assumed_bounds(const Graph *g, uint32_t i, uint32_t *sym, int64_t *lo, int64_t *hi);
 /* To the message that an output of the model is not there: those that are. */
 void graph_hint_outputs(const Graph *g, DiagSink *d);
 

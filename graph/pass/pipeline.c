@@ -55,15 +55,12 @@ static graphc_status finish(Passes *p, const char *name, Graph *after) {
 static void narrow(Graph *g) {
     ExprPool *p = g->exprs;
     for (uint32_t i = 0; i < g->nassume; i++) {
-        Expr cond = g->assume[i].b;
         uint32_t sym;
-        int64_t limit;
-        if (!expr_is_value(p, g->assume[i].a, 1) || expr_op(p, cond) != EX_lt) continue;
-        if (!expr_is_sym(p, expr_arg(p, cond, 0), &sym)) continue;
+        int64_t lo, hi;
+        if (!graph_assumed_bounds(g, i, &sym, &lo, &hi)) continue;
         SymInfo *s = expr_sym_edit(p, sym);
-        if (!expr_is_const(p, expr_arg(p, cond, 1), &limit) || s->kind != SYM_DIM) continue;
-        if (limit > s->hi || limit <= s->lo) continue;
-        s->hi = limit - 1;
+        if (hi >= s->hi || hi < s->lo) continue;
+        s->hi = hi;
         (void)diag(g->diags, D_ASSUME, graph_place(g, g->assume[i].loc, g->arena), "%s <= %lld",
                    s->name, (long long)s->hi);
     }

@@ -55,6 +55,13 @@ void diag_hint(DiagSink *s, const char *fmt, ...) {
     va_end(ap);
 }
 
+void diag_rewind(DiagSink *s, uint32_t count) {
+    s->d.n = count;
+    s->errors = 0;
+    s->first = GRAPHC_OK;
+    s->last_kept = false;
+}
+
 uint32_t diag_count(const DiagSink *s) {
     return s->d.n;
 }

@@ -43,6 +43,9 @@ graphc_status diag(DiagSink *s, DiagId id, const char *place, const char *fmt, .
 /* Attaches a hint to the last diagnostic added. */
 void diag_hint(DiagSink *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* As if nothing had been added since there were `count`, none of them an error. */
+void diag_rewind(DiagSink *s, uint32_t count);
+
 uint32_t diag_count(const DiagSink *s);
 uint32_t diag_errors(const DiagSink *s);
 const Diag *diag_at(const DiagSink *s, uint32_t i);

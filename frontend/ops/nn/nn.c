@@ -95,6 +95,11 @@ bool nn_window_fits(Lower *l, Value x, const Window *w) {
         if (expr_is_const(p, padded, &room) && room < nn_window_span(w, i))
             return lower_error(l, D_SHAPE, "a window of %lld over %lld elements of axis %d",
                                (long long)nn_window_span(w, i), (long long)room, 2 + i);
+        const Expr fits = expr_le(p, expr_const(p, nn_window_span(w, i)), padded);
+        if (expr_is_value(p, fits, 0))
+            return lower_error(l, D_SHAPE, "a window of %lld never fits into axis %d",
+                               (long long)nn_window_span(w, i), 2 + i);
+        lower_assume(l, expr_const(p, 1), fits);
     }
     return true;
 }

@@ -56,7 +56,7 @@ case("product of inputs", [node("MatMul", "x w", "p"), node("Add", "p r")], {"x"
 case("product of a bias", [node("MatMul", "x w", "p"), node("Add", "p r")], {"x": ["n", "k"], "w": ["k", "m"], "r": ["m"]})
 for size, step, groups in (3, 1, 1), (3, 2, 1), (1, 1, 1), (5, 1, 16):
     case(f"convolution {size} by {step}, {groups} groups", [node("Conv", "x w", "p", strides=[step] * 2, pads=[size // 2] * 4, group=groups), node("Sigmoid", "p", "s"),
-         node("Mul", "p s")], {"x": ["b", 16, "h", "w"]}, sizes=[0, 1, 3, 8, 9], w=some(16, 16 // groups, size, size))
+         node("Mul", "p s")], {"x": ["b", 16, "h", "w"]}, sizes=[1, 3, 8, 9], w=some(16, 16 // groups, size, size))
 for width in 64, 7:
     case(f"attention {width}", [node("Transpose", "k", "t", perm=[0, 2, 1]), node("MatMul", "q t", "p"), node("Add", "p mask", "s"), node("Softmax", "s", "e"), node("MatMul", "e v")],
          {"q": ["b", "n", width], "k": ["b", "m", width], "v": ["b", "m", width], "mask": ["n", "m"]})

@@ -87,6 +87,7 @@ static void check_text(World *w) {
         {"min(seq, batch) + max(seq - batch, 0)", "seq"},
         {"max(seq, batch) - 3 + min(seq, batch)", "batch + seq - 3"},
         {"max(max(seq - 5, 0) - 4, 0)", "max(seq - 9, 0)"},
+        {"2 < max(seq/5 - 1, 0)", "19 < seq"},
         {"min(min(seq, 9) - 4, 3)", "min(seq - 4, 3)"},
         {"min(min(seq, 9) - 4, 7)", "min(seq, 9) - 4"},
     };
