@@ -6,7 +6,9 @@
  *
  * Models also scale sizes in floating point (half of the height, rounded down). So f32 and f64
  * elements that are whole multiples of 1/SCALE are tracked as those multiples, but only on the way
- * to integers: callers never see them. */
+ * to integers: callers never see them. What is divided by another number and rounded to a whole one
+ * (frames of 5 samples) is looked at as one step, since what lies in between is no such multiple.
+ */
 #include "graph/build/build_impl.h"
 
 #include <string.h>
@@ -250,6 +252,51 @@ static const Expr *elems_map(Ask *a) {
     return out;
 }
 
+/* num/den of whole numbers: what floor and ceil are asked of. Floats differ from it by less than
+ * what it is away from the next whole number, for any size below 2^23. */
+typedef struct Ratio {
+    Expr num;
+    int64_t den;
+} Ratio;
+
+/* The element of v if it is one whole number. */
+static Expr whole(Ask *a, Value v, uint32_t depth) {
+    if (build_count(a->g, graph_type(a->g, v), 1) != 1) return 0;
+    const Expr *x = elems_of(a->g, v, a->want, depth);
+    return x ? exact_div(a->g->exprs, x[0], SCALE) : 0;
+}
+
+/* x / c, and whole numbers added to that: one operand is followed, so a chain is walked once. */
+static bool ratio_of(Ask *a, Value v, uint32_t depth, Ratio *out) {
+    ExprPool *p = a->g->exprs;
+    const Node *n = graph_node(a->g, v);
+    if (depth > MAX_DEPTH) return false;
+    if (n->op == OP_reshape) return ratio_of(a, n->in[0], depth + 1, out);
+    if (n->op != OP_div && n->op != OP_add && n->op != OP_sub) return false;
+    Expr l = whole(a, n->in[0], depth + 1), r = whole(a, n->in[1], depth + 1);
+    if (n->op == OP_div) {
+        *out = (Ratio){l, 0};
+        return l && r && expr_is_const(p, r, &out->den) && out->den > 0;
+    }
+    if (!l == !r || !ratio_of(a, n->in[l != 0], depth + 1, out)) return false;
+    Expr other = expr_muli(p, l ? l : r, out->den);
+    if (l && n->op == OP_sub) out->num = expr_muli(p, out->num, -1);
+    out->num = (n->op == OP_sub && r ? expr_sub : expr_add)(p, out->num, other);
+    return true;
+}
+
+static const Expr *elems_rounded(Ask *a) {
+    ExprPool *p = a->g->exprs;
+    const Expr *x = elems_map(a);
+    Ratio r;
+    if (x || !scaled_type(a->n->type.dtype) || a->count != 1) return x;
+    if (!ratio_of(a, a->n->in[0], a->depth + 1, &r)) return NULL;
+    Expr *out = new_elems(a), den = expr_const(p, r.den);
+    out[0] = (a->n->op == OP_ceil ? expr_ceildiv : expr_div)(p, r.num, den);
+    out[0] = expr_muli(p, out[0], SCALE);
+    return out;
+}
+
 static Expr c_truth(ExprPool *p, const Expr *x) {
     return expr_not(p, expr_eq(p, x[0], expr_const(p, 0)));
 }
@@ -460,6 +507,7 @@ static bool all_small(const Graph *g, const Expr *e, uint32_t n) {
 static const Expr *elems_of_node(Graph *g, const Node *n, bool want, uint32_t depth, bool *large) {
     bool any_int = n->op == OP_const && !dtype_is_float(n->type.dtype);
     ElemsFn fn = elem_fn((Op)n->op, n->type.dtype) ? elems_map : elems_fns[n->op];
+    if (n->op == OP_floor || n->op == OP_ceil) fn = elems_rounded;
     if (n->op == OP_reduce_prod && scaled_type(n->type.dtype)) return NULL;
     if (!fn || depth > MAX_DEPTH || (!any_int && !tracked_type(n->type.dtype))) return NULL;
     Ask a = {.g = g, .n = n, .want = want, .depth = depth};

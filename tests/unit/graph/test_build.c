@@ -4,6 +4,7 @@
 #include "graph/pass/pass.h"
 #include "tests/unit/test.h"
 #include <malloc.h>
+#include <math.h>
 
 static Graph *new_graph(void) {
     Arena *a = arena_create();
@@ -187,6 +188,27 @@ static void test_tracked_arithmetic(void) {
     }
 }
 
+/* ceil(x/5 + 1), floor(7 - x/5) in f32 are tracked through the quotient; x/5*5 is no whole number.
+ */
+static void test_tracked_quotients(void) {
+    Graph *g = new_graph();
+    Value x = input(g, DT_i64, 1, SHAPE(num(g, 1))), f = build_cast(g, x, DT_f32), y[3];
+    Value q = build_binary_f(g, OP_div, f, 5), seven = build_scalar_f(g, DT_f32, 7);
+    uint32_t n;
+    CHECK(build_elems(g, x, true, &n) != NULL);
+    y[0] = build_unary(g, OP_ceil, build_binary_f(g, OP_add, q, 1));
+    y[1] = build_unary(g, OP_floor, build_binary(g, OP_sub, seven, q));
+    y[2] = build_unary(g, OP_floor, build_binary_f(g, OP_mul, q, 5));
+    const Expr *e[3];
+    for (int i = 0; i < 3; i++) e[i] = build_elems(g, build_cast(g, y[i], DT_i64), false, &n);
+    CHECK(e[0] && e[1] && !e[2]);
+    for (int64_t a = -1000; e[0] && e[1] && a < 1 << 23; a += a < 1000 ? 1 : 9973) {
+        CHECK_EQ_I(expr_eval(g->exprs, e[0][0], &a), (int64_t)ceilf((float)a / 5 + 1));
+        CHECK_EQ_I(expr_eval(g->exprs, e[1][0], &a), (int64_t)floorf(7 - (float)a / 5));
+    }
+    arena_destroy(g->arena);
+}
+
 static void test_broadcast(void) {
     Graph *g = new_graph();
     Expr n = symbol(g, "n", 1, 64), m = symbol(g, "m", 1, 64);
@@ -337,6 +359,7 @@ TEST_MAIN {
     test_shape_chain();
     test_shape_inputs();
     test_tracked_arithmetic();
+    test_tracked_quotients();
     test_broadcast();
     test_errors();
     test_take();
