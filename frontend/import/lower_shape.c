@@ -165,6 +165,15 @@ bool lower_number_in(Lower *l, uint32_t i, Expr *out) {
     return true;
 }
 
+Expr lower_number_of(Lower *l, Value v) {
+    int left = MAX_PICKED;
+    int64_t n = 1;
+    for (int i = 0; i < v_rank(l->g, v); i++)
+        if (!v_dim_const(l->g, v, i, &n) || n != 1) return 0;
+    v = pick(l->g, v_flat(l->g, build_cast(l->g, v, DT_i64)), 0, MAX_PICK, &left);
+    return element(l, v, 0, false);
+}
+
 bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
                       uint32_t *n) {
     *n = 0;

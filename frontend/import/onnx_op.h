@@ -69,6 +69,8 @@ bool lower_dtype(Lower *l, const char *name, DType *out);
 const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n);
 /* The same for an input of exactly one element. False after an error, or if it is absent. */
 bool lower_number_in(Lower *l, uint32_t i, Expr *out);
+/* 0 where nothing is known of the element of v, an integer alone. */
+Expr lower_number_of(Lower *l, Value v);
 /* The same where element k counts only from 0 to most[k] (k < nmost): others are clamped. With
  * `positions`, elements are positions on axes of most[k] elements, negative ones count from the
  * end, and a list whose length is not known has that many. */

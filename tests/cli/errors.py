@@ -267,6 +267,21 @@ with tempfile.TemporaryDirectory() as d:
         np.save("lengths.npy", np.array(lengths))
         run(status, "Range needs" if status else "", "long.plan", "--input", "lengths=lengths.npy")
 
+    build.text("float.onnx", """<ir_version: 10, opset_import: ["": 21]> g (int64[n] lengths) => (float[m] at) {
+        zero = Constant<value_float = 0.0>()
+        one = Constant<value_float = 1.0>()
+        most = ReduceMax<keepdims = 0>(lengths)
+        end = Cast<to = 1>(most)
+        at = Range(zero, end, one)
+    }""")
+    expect(4, "casts of integers that --dim bounds", "float.onnx", "-o", "float.plan", absent="float.plan")
+    expect(0, "", "float.onnx", "-o", "float.plan", "--dim", "most=1..9")
+    np.save("lengths.npy", np.array([3, 8, 4]))
+    run(0, "", "float.plan", "--input", "lengths=lengths.npy")
+    if not np.array_equal(np.load("out/at.npy"), np.arange(8, dtype=np.float32)):
+        failures += 1
+        print("FAILED a range of floats as long as values say")
+
     # A row whose largest length no integer holds is not one that fits into shared memory.
     build.text("square.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[s,2,s,t,16] x, float[2] w) => (float[s,2,s,t,16] y) {
         y = InstanceNormalization(x, w, w)

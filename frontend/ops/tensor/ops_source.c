@@ -62,11 +62,10 @@ static Expr range_count(ExprPool *p, Expr start, Expr limit, Expr delta) {
     return expr_max(p, expr_select(p, expr_lt(p, delta, zero), down, up), zero);
 }
 
-/* A floating-point scalar that is a cast of known integers, as an expression. */
+/* A floating-point scalar that is a cast of an integer, as an expression. */
 static bool integer_behind(Lower *l, uint32_t i, Expr *out) {
     Graph *g = lower_graph(l);
     double c;
-    uint32_t n;
     if (lower_const_f(l, i, &c) && c == floor(c) && fabs(c) < 9007199254740992.0) {
         *out = expr_const(g->exprs, (int64_t)c);
         return true;
@@ -75,9 +74,8 @@ static bool integer_behind(Lower *l, uint32_t i, Expr *out) {
     while ((node->op == OP_cast || node->op == OP_reshape) && dtype_is_float(node->type.dtype)) {
         const Value from = node->in[0];
         if (dtype_is_int(graph_type(g, from)->dtype)) {
-            const Expr *e = build_elems(g, from, true, &n);
-            if (e && n == 1) *out = e[0];
-            return e && n == 1;
+            *out = lower_number_of(l, from);
+            return *out != 0;
         }
         node = graph_node(g, from);
     }
@@ -102,7 +100,9 @@ static bool float_range_count(Lower *l, Expr *n) {
     } else if (lower_declared(l, 0, &declared) && declared.rank == 1) {
         *n = declared.dim[0];
     } else {
-        return lower_unsupported(l, "make start, limit and delta constants",
+        return lower_unsupported(l,
+                                 "make start, limit and delta constants, or casts of integers that "
+                                 "--dim bounds",
                                  "the length of a floating-point range is not known");
     }
     return true;
