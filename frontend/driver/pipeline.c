@@ -337,6 +337,7 @@ static Graph *for_machine(const Pipeline *p, const Machine *m) {
                  {m->quads, pass_dce},
                  {m->quads, pass_requantise},
                  {m->pack_width, p->rounds_to_bytes ? pass_few_bits_rounded : pass_few_bits},
+                 {m->pack_width, pass_turn_captures},
                  {m->bytes, pass_bytes},
                  {m->terms, pass_join_sums},
                  {m->cuts_sums, pass_cut_sums},

@@ -20,6 +20,7 @@
     X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")     \
     X(parts, "what is computed of several contractions' results put together is computed of each")           \
     X(mixes, "products with matrices of few numbers across strides become sums of slices: for targets that ask")\
+    X(turn_captures, "weights that a loop's contractions turn are turned in front of it: for targets that ask")\
     X(turn_conv, "gradients of convolutions' weights become products: for targets that ask")                \
     X(conv_widen, "convolutions of few channels get wider pixels: for targets that ask, see Machine")       \
     X(conv_widen_f32, "the same of f32")                                                                    \
