@@ -232,7 +232,8 @@ typedef struct Errors {
 static double part_of_bound(DType t, double got, double want, double error) {
     if (got == want || (isnan(got) && isnan(want))) return 0;
     if (!isfinite(error) || !isfinite(got) || !isfinite(want)) return INFINITY;
-    const double own = dtype_is_float(t) ? 2 * eval_unit(t) * fabs(want) : 0, bound = error + own;
+    double bound = error;
+    if (dtype_is_float(t)) bound += 2 * fmax(eval_unit(t) * fabs(want), eval_least_unit(t));
     return bound > 0 ? fabs(got - want) / bound : INFINITY;
 }
 

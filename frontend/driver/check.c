@@ -249,7 +249,7 @@ static bool take(const Check *c, Kept *k, const Type *type, const EvalTensor *sh
 }
 
 typedef struct Tolerance {
-    double rtol, atol, unit;
+    double rtol, atol, unit, least;
     bool exact; /* the value is rounded as the reference rounds it */
 } Tolerance;
 
@@ -258,7 +258,8 @@ static void compare_float(CheckRow *r, const Tolerance *t, double g, double w, d
     double bound = error, d;
     if (error == INFINITY || g == w || (isnan(g) && isnan(w))) return;
     d = isfinite(g) && isfinite(w) ? fabs(g - w) : INFINITY;
-    if (!t->exact && (error > 0 || dtype_bytes(r->dtype) >= 4)) bound += 2 * t->unit * fabs(w);
+    if (!t->exact && (error > 0 || dtype_bytes(r->dtype) >= 4))
+        bound += 2 * fmax(t->unit * fabs(w), t->least);
     if (isfinite(d)) {
         r->mean_abs += d;
         if (d > r->max_abs) r->max_abs = d;
@@ -330,6 +331,7 @@ static void compare(const Check *c, EvalPart part, const EvalTensor *want, const
                    .atol = c->opt.atol,
                    .unit = dtype_is_float(r->dtype) ? eval_unit(r->dtype) : 0,
                    .exact = graph_node(c->s->graph, r->value)->op == OP_cast};
+    t.least = t.unit > 0 ? eval_least_unit(r->dtype) : 0;
     const int rank = join_axes(want, c->other.stride, dim, step), last = rank - 1;
     int64_t from = want->rank ? part.first * c->other.stride[part.axis] : 0;
     for (int64_t w = 0; w < (int64_t)count; w += dim[last]) {

@@ -56,8 +56,10 @@ typedef struct EvalWatch {
     void (*look)(void *ctx, Value v, EvalPart part, const EvalTensor *want, const double *error);
     void *ctx;
 } EvalWatch;
-/* Of a float type: half the distance of neighbours around 1. */
+/* Of a float type: half the distance of neighbours around 1, and of those around 0. What is rounded
+ * to it is off by so much of itself, but by no less than the latter. */
 double eval_unit(DType t);
+double eval_least_unit(DType t);
 
 /* Runs g on inputs (one per g->inputs, dtypes as declared). sym_values: value of every symbol, as
  * bound from the inputs by eval_bind. Float results come as f64 unless they are rounded. */

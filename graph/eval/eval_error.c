@@ -8,7 +8,7 @@
  * - cast to few bits, compare and every op whose result is no float: likewise; exact where no
  *   boundary lies within the interval, else one step.
  * - sum of K: the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign (Higham and
- *   Mary, "A new approach to probabilistic rounding error analysis", 2019).
+ *   Mary, "A new approach to probabilistic rounding error analysis", 2019); of a half type its own.
  * - contraction: |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a column:
  *   Cauchy and Schwarz's bound of the same.
  * - attention: exp(2 e) - 1 of each row's scores times a column's largest value, whose shares add
@@ -442,7 +442,7 @@ void eval_widen(Tensor *err, double far) {
     for (int64_t i = 0, n = err->data ? eval_numel(err) : 0; i < n; i++) x[i] += LOOP_SLACK * far;
 }
 
-/* A contraction's result in a half type is rounded once more, or not. */
+/* What is summed or multiplied up is rounded to a half type in the end, or not. */
 static void add_rounding(const Node *n, const Tensor *y, Tensor *out) {
     DType t = n->type.dtype;
     if (!out->data || !dtype_is_float(t) || dtype_bytes(t) >= 4) return;
@@ -466,7 +466,11 @@ bool eval_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const 
     case OPC_VIEW: ok = view_error(e, n, in, err, y, out); break;
     case OPC_REDUCE:
     case OPC_SCAN:
-    case OPC_SORT: ok = fold_error(e, g, n, in, err, y, out); break;
+    case OPC_SORT:
+        ok = fold_error(e, g, n, in, err, y, out);
+        if (ok && (op_join((Op)n->op) == OP_add || op_join((Op)n->op) == OP_mul))
+            add_rounding(n, y, out);
+        break;
     case OPC_CONTRACT:
         ok = n->op == OP_dot ? dot_error(e, g, n, in, err, y, out)
                              : conv_error(e, g, n, in, err, y, out);

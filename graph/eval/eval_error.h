@@ -11,6 +11,7 @@ typedef struct Rounding {
     double relative, floor;
 } Rounding;
 Rounding eval_rounding(Op op, DType t);
+bool eval_is_exact(Op op); /* a map that has none of its own */
 /* What arithmetic of this type happens in. */
 double eval_compute_unit(DType t);
 /* A row of elements of this type, as numbers. */

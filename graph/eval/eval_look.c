@@ -1,7 +1,9 @@
 /* Values that somebody looks at as they are made, whole or part by part, and others that evaluation
  * goes on with. */
+#include "graph/eval/eval_error.h"
 #include "graph/eval/eval_frame.h"
 
+#include <math.h>
 #include <string.h>
 
 bool looked_at(const Frame *f, Value v) {
@@ -47,17 +49,27 @@ bool look_part(Frame *f, const Look *l, EvalPart part, const Tensor *x, const Te
     return ok;
 }
 
+/* What the value is that views of it show. */
+static const Node *shown(const Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, n->in[0]);
+    return n;
+}
+
 /* What the other's kernel computes further may start from the value before it was rounded: to a
  * half type, or, of a product, by an addition that takes it whole (fma). */
 static bool starts_before_rounding(const Frame *f, Value v) {
-    const Node *n = graph_node(f->g, v);
-    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, n->in[0]);
-    return n->op == OP_mul ? dtype_is_float(f->v[v].dtype)
-                           : n->op != OP_cast && dtype_is_half(f->v[v].dtype);
+    const Op op = (Op)shown(f, v)->op;
+    return op == OP_mul ? dtype_is_float(f->v[v].dtype)
+                        : op != OP_cast && dtype_is_half(f->v[v].dtype);
 }
 
-static bool bound_rounding(Frame *f, const Tensor *x, Tensor *err) {
-    const double unit = eval_unit(x->dtype);
+/* A 0 that is another's, or a limit, was 0 before, too; one that is computed may have been less
+ * than the type has. */
+static bool bound_rounding(Frame *f, Value v, Tensor *err) {
+    const Tensor *x = &f->v[v];
+    const double unit = eval_unit(x->dtype), least = eval_least_unit(x->dtype);
+    const bool zeros = eval_is_exact((Op)shown(f, v)->op);
     *err = *x;
     err->dtype = DT_f64;
     err->block = NULL;
@@ -65,7 +77,7 @@ static bool bound_rounding(Frame *f, const Tensor *x, Tensor *err) {
     eval_copy(err, x);
     double *to = (double *)(void *)err->to;
     for (int64_t i = 0, m = eval_numel(err); i < m; i++)
-        to[i] = to[i] < 0 ? -unit * to[i] : unit * to[i];
+        to[i] = zeros && to[i] == 0 ? 0 : fmax(unit * fabs(to[i]), least);
     return true;
 }
 
@@ -77,7 +89,7 @@ bool look_end(Frame *f, Look *l) {
     f->v[v] = l->other;
     l->other = (Tensor){0};
     if (!starts_before_rounding(f, v)) return true;
-    return bound_rounding(f, &f->v[v], &f->err[v]);
+    return bound_rounding(f, v, &f->err[v]);
 }
 
 void look_free(Frame *f, Look *l) {

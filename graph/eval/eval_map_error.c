@@ -26,7 +26,7 @@ void eval_as_doubles(DType t, int64_t n, EvalScalar *x) {
         signed_row(n, x);
 }
 
-static bool is_exact(Op op) {
+bool eval_is_exact(Op op) {
     switch (op) {
     case OP_neg:
     case OP_abs:
@@ -48,7 +48,7 @@ Rounding eval_rounding(Op op, DType t) {
     Rounding r = {units * eval_compute_unit(t), 0x1p-126}; /* f32's subnormals may be flushed */
     if (dtype_bytes(t) >= 4) return r;
     r.relative += eval_unit(t);
-    r.floor += ldexp(1, -dtype_format[t].bias - dtype_format[t].man);
+    r.floor += eval_least_unit(t);
     return r;
 }
 
@@ -108,6 +108,16 @@ static CLONES void keep_most(const EvalScalar *z, const EvalScalar *y, int64_t n
     }
 }
 
+/* Where a divisor's interval holds 0 a quotient may be anything, but that of 0: the pole lies
+ * between the corners. */
+static CLONES void keep_poles(const MapChunk *c, int64_t n, double *most) {
+    const bool moves = c->uncertain & 1;
+    for (int64_t i = 0; i < n; i++) {
+        const double e = c->ex[1][i], divided = fabs(c->x[0][i].f) + (moves ? c->ex[0][i] : 0);
+        most[i] = e > 0 && e >= fabs(c->x[1][i].f) && divided > 0 ? (double)INFINITY : most[i];
+    }
+}
+
 /* The largest distance of the corners' results from y. */
 static void corners(const MapChunk *c, int64_t n, double *most) {
     EvalScalar x[3][EVAL_CHUNK], z[EVAL_CHUNK], y[EVAL_CHUNK];
@@ -122,6 +132,8 @@ static void corners(const MapChunk *c, int64_t n, double *most) {
         eval_as_doubles(c->to, n, z);
         keep_most(z, y, n, most);
     }
+    if (c->n->op == OP_div && c->uncertain & 2 && dtype_is_float(c->from[1]))
+        keep_poles(c, n, most);
 }
 
 /* ---- Sums and products ---- */
@@ -209,7 +221,7 @@ static void map_begin(MapChunk *c, const Graph *g, const Node *n, const Tensor *
     c->n = n;
     c->to = n->type.dtype;
     c->halves = cast && dtype_is_float(c->to) && dtype_bytes(c->to) < 4 && !loose;
-    c->rounds = dtype_is_float(c->to) && !is_exact((Op)n->op) && !c->halves;
+    c->rounds = dtype_is_float(c->to) && !eval_is_exact((Op)n->op) && !c->halves;
     c->counts = n->op == OP_add || n->op == OP_sub || n->op == OP_mul;
     c->own = eval_rounding((Op)n->op, c->to);
     c->uncertain = 0;

@@ -120,6 +120,10 @@ double eval_unit(DType t) {
     return ldexp(1, -(int)dtype_format[t].man - 1);
 }
 
+double eval_least_unit(DType t) {
+    return ldexp(1, -dtype_format[t].bias - dtype_format[t].man);
+}
+
 /* EvalScalar is a union of double and int64: a row of them is one of either. */
 void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScalar *out) {
     if (dtype_is_float(t->dtype))

@@ -82,6 +82,18 @@ def steps(kind, name):
 
 
 steps(T.FLOAT16, "steps_f16.onnx"), steps(T.BFLOAT16, "steps_bf16.onnx")
+# Halves that are rounded where their reader ends: a sum but for itself rounded, and products of some steps of the least half.
+line = [h.make_node("Cast", ["x"], ["w"], to=T.FLOAT), h.make_node("ReduceSum", ["w", "last"], ["r"]), h.make_node("Cast", ["r"], ["near"], to=T.FLOAT16),
+        h.make_node("ReduceSum", ["x", "last"], ["s"]), h.make_node("Sub", ["s", "near"], ["d"], name="rest"), h.make_node("Mul", ["d", "x"], ["y"], name="by_rest"),
+        h.make_node("Mul", ["x", "small"], ["f"], name="smaller"), h.make_node("Mul", ["f", "small"], ["z"], name="least_of_x")]
+g = h.make_graph(line, "g", [h.make_tensor_value_info("x", T.FLOAT16, (64, 50))], [h.make_tensor_value_info(n, T.FLOAT16, (64, 50)) for n in "yz"],
+                 [h.make_tensor("last", T.INT64, [1], [-1]), h.make_tensor("small", T.FLOAT16, [], [2e-3])])
+onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), "halves.onnx")
+IN_HALVES = [
+    ("what a sum is off added", "rest", "sub", "becomes", "add"),
+    ("a sum's rest left out", "by_rest", "mul", "left_out", 0),
+    ("a product of the least halves 5 % off", "smaller", "mul", "times", 1.05),
+]
 # what it is, node, op, how, by; in the steps: the first op of that kind
 IN_STEPS = [
     ("a product left out of a state", "steps", "add", "left_out", 1),
@@ -132,11 +144,11 @@ def verify(fault, model="model.onnx"):
 
 
 failures = 0
-for model in "model.onnx", "steps_f16.onnx", "steps_bf16.onnx":
+for model in "model.onnx", "halves.onnx", "steps_f16.onnx", "steps_bf16.onnx":
     status, out, err = verify(None, model)
     if status:
         sys.exit(f"FAILED: exit {status} without a fault in {model}\n{out}{err}")
-ALL = [(*f, "model.onnx") for f in FAULTS] + [(*f, f"steps_{kind}.onnx") for kind in ("f16", "bf16") for f in IN_STEPS]
+ALL = [(*f, "model.onnx") for f in FAULTS] + [(*f, "halves.onnx") for f in IN_HALVES] + [(*f, f"steps_{kind}.onnx") for kind in ("f16", "bf16") for f in IN_STEPS]
 for name, at, op, how, by, model in ALL:
     if len(sys.argv) > 2 and sys.argv[2] not in name:
         continue

@@ -102,6 +102,26 @@ expect(f"a sum that cancels before a product: {said}", re.search(r"ok +y: .* it 
 save("root", [h.make_node("ReduceL2", ["x"], ["r"], keepdims=1), h.make_node("Mul", ["x", "r"], ["y"])], [], (T.FLOAT16, (300, 300)), (T.FLOAT16, (300, 300)))
 run("verify", "root.onnx")
 
+# Nor is a step of what is less than the least half with all its digits, or a sum of halves that is rounded only where its reader ends.
+save("least", [h.make_node("Mul", ["x", "x"], ["s"]), h.make_node("Mul", ["s", "x"], ["y"])], [], (T.FLOAT16, (64, 64)), (T.FLOAT16, (64, 64)))
+np.save("small.npy", rng.uniform(0.005, 0.02, (64, 64)).astype(np.float16))
+run("verify", "least.onnx", "--input", "x=small.npy")
+last, terms = h.make_tensor("last", T.INT64, [1], [-1]), rng.uniform(0.5, 1.5, (64, 50)).astype(np.float16)
+near = numpy_helper.from_array(terms.astype(np.float64).sum(1, keepdims=True).astype(np.float16), "near")
+np.save("terms.npy", terms)
+for op in "ReduceSum", "ReduceL1":
+    save(op, [h.make_node(op, ["x", "last"], ["s"], keepdims=1), h.make_node("Sub", ["s", "near"], ["d"]), h.make_node("Mul", ["d", "x"], ["y"])],
+         [last, near], (T.FLOAT16, (64, 50)), (T.FLOAT16, (64, 50)))
+    run("verify", op + ".onnx", "--input", "x=terms.npy")
+
+# What is left of values less their rounded mean where all are one, by its root: the root's error is infinite, and so is the quotient's.
+nodes = [h.make_node("Tanh", ["x"], ["t"]), h.make_node("Mul", ["t", "three"], ["v"]), h.make_node("Expand", ["v", "wide"], ["e"]),
+         h.make_node("ReduceMean", ["e", "last"], ["m"]), h.make_node("Sub", ["e", "m"], ["d"]), h.make_node("Mul", ["d", "d"], ["s"]),
+         h.make_node("Add", ["s", "little"], ["a"]), h.make_node("Sqrt", ["a"], ["r"]), h.make_node("Div", ["d", "r"], ["y"])]
+save("pole", nodes, [last, h.make_tensor("three", T.FLOAT16, [], [3.1]), h.make_tensor("little", T.FLOAT16, [], [1e-6]), h.make_tensor("wide", T.INT64, [2], [64, 8])],
+     (T.FLOAT16, (64, 1)), (T.FLOAT16, (64, 8)))
+run("verify", "pole.onnx")
+
 # Attention of halves is computed in f32, but what it stores is rounded as the reference rounds it: by a step, where a tie lies between.
 nodes = [h.make_node("Softmax", ["x"], ["s"], axis=-1), *(h.make_node("MatMul", ["s", f"w{i}"], [i]) for i in "qkv"),
          h.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 1]), h.make_node("MatMul", ["q", "t"], ["a"]), h.make_node("Mul", ["a", "c"], ["b"]),
@@ -129,7 +149,6 @@ exact = lambda: rows.astype(np.float64).sum(1)
 for _ in range(3):
     rows[:, -1] += (np.floor(exact()) + 0.5 - exact()).astype(np.float32)
 np.save("rows.npy", rows)
-last = h.make_tensor("last", T.INT64, [1], [-1])
 save("tie", [h.make_node("ReduceSum", ["x", "last"], ["s"], keepdims=0), h.make_node("Round", ["s"], ["y"])], [last], (T.FLOAT, (256, 64)), (T.FLOAT, (256,)))
 said = run("verify", "tie.onnx", "--input", "x=rows.npy")
 expect(f"a tie: {said}", "element by element" in said)
