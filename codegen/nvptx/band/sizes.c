@@ -48,7 +48,7 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
  * that there is room for; whether rows are read again behind their folds, whether they are finished
  * a turn later, too, whether what all rows read alike stays in shared memory, and whether the
  * assembler is told of no number of blocks, where it would spill. The first form that few threads
- * are idle in is taken. Few threads with many vectors each meet sooner than many
+ * are idle in (idle) is taken. Few threads with many vectors each meet sooner than many
  * with few. Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
  * lengths"). */
 typedef struct Fetching {
@@ -63,6 +63,8 @@ static const Fetching few_sums[] = {
     {1, 1024, 384, 2, 3, false, false, false, false},
     {1153, 1344, 192, 7, 3, true, false, true, false},
     {1, 1280, 320, 4, 3, true, false, true, false},
+    {1, 160, 224, 5, 3, true, false, true, false},
+    {1, 224, 192, 7, 3, true, false, true, false},
 };
 static const Fetching many_sums[] = {
     {1, 384, 384, 2, 3, false, false, false, false},
@@ -85,6 +87,7 @@ static const Fetching many_sums[] = {
     {1, 768, 384, 2, 4, true, true, true, false},
     {1, 1152, 384, 3, 3, true, false, false, false},
     {1, 1280, 320, 4, 4, true, true, true, false},
+    {1, 160, 224, 5, 3, true, false, true, false},
 };
 /* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
@@ -101,17 +104,20 @@ static const Fetching dealt_rows[] = {
     {769, 783, 160, 5, 5, true, true, true, false},
 };
 
-/* Sums of a thread's vector that are many. */
-enum { MANY = 16 };
+/* Sums of a thread's vector that are many; vectors of a row that are few, or not so many (idle). */
+enum { MANY = 16, FEW = 16, MIDDLE = 64 };
 
 /* Bytes of a turn of which blocks begin none before all have begun the one before; of smaller ones
  * they may be one more ahead (layernorm's gradient over 2,048 in turns of 24 KB: 97.7 us for 100.6,
  * over 4,096 in turns of 32 KB 102.4 for 99.6). */
 enum { LARGE_TURN = 28 * 1024 };
 
+static bool sums_are_many(const Band *b) {
+    return b->nsums * b->r.team.g->e->lanes >= MANY;
+}
+
 static const Fetching *forms(const Band *b, uint32_t *n) {
-    const uint32_t lanes = b->r.team.g->e->lanes;
-    const bool many = b->nsums * lanes >= MANY;
+    const bool many = sums_are_many(b);
     *n = sizeof dealt_rows / sizeof *dealt_rows;
     if (b->dealt) return dealt_rows;
     *n = sizeof shared_rows / sizeof *shared_rows;
@@ -123,6 +129,13 @@ static const Fetching *forms(const Band *b, uint32_t *n) {
 /* What a stage has beside rows: two barriers, and the rows' numbers. */
 static uint32_t beside_fetched(const Band *b, uint32_t teams) {
     return 2 * HOP_BARRIER_BYTES + teams * b->nnumbers * BAND_NUMBER;
+}
+
+/* Threads of a row with so many vectors each: at most THREADS. */
+static uint32_t team_of(int64_t n, uint32_t pieces) {
+    uint32_t t = LEAST_TEAM;
+    while (t < THREADS && n > (int64_t)pieces * t) t *= 2;
+    return t;
 }
 
 /* Threads of a team are those that its vectors take, in whole warps; below that a power of two. */
@@ -153,17 +166,27 @@ static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t
     return b->mates == 1 && n > f->stages ? f->stages : n;
 }
 
-/* Rows of n vectors in that form: false: too many threads idle, or there is no room. Where folds
- * follow each other no row is finished later, and a few more threads may idle in a warp, which
- * waits for no other one. */
+/* Which of a row's threads idle in that form: 0: one of eight at most, or of four in a warp, which
+ * waits for no other one, where folds follow each other; 1: one of four, where that is still sooner
+ * than threads that ask for vectors themselves; 2: more. Those are sooner over a few vectors, and,
+ * of many sums, over many that leave no more of them idle (layernorm's gradient over 520 columns
+ * 134.5 us, here 100.5; over 1,544 105.2, 107.6). */
+static uint32_t idle(const Band *b, int64_t n, const Fetching *f) {
+    const uint32_t t = fetched_team(n, f->pieces);
+    const int64_t room = (int64_t)t * f->pieces, other = (int64_t)team_of(n, 2) * 2;
+    const bool some = n * 8 >= room * 6;
+    if (n * 8 >= room * 7 || (b->behind && t <= GPU_WARP && some)) return 0;
+    const bool sooner = n >= FEW && (!sums_are_many(b) || n <= MIDDLE || n * 8 < other * 6);
+    return some && sooner && b->cluster == 1 && !b->behind ? 1 : 2;
+}
+
+/* Rows of n vectors in that form: false: it is not for them, or there is no room. Where folds
+ * follow each other no row is finished later. */
 static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
     const uint32_t t = fetched_team(n, f->pieces), unit = t < 32 ? 32 : t;
-    /* Vectors for eight that threads have room for. */
-    const int64_t least = b->behind && t <= GPU_WARP ? 6 : 7;
     if (f->late && (b->behind || t <= GPU_WARP)) return false;
-    if (n < f->least || n > f->most || t > f->threads || n * 8 < t * f->pieces * least)
-        return false;
+    if (n < f->least || n > f->most || t > f->threads) return false;
     const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
     if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
     if (teams > 1 && !band_rows_touch(b)) return false;
@@ -179,31 +202,25 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     return true;
 }
 
-/* Where the assembler spills of one form the next that fits is taken: of whole rows, of which other
- * ways are left, the next one only; of rows that many blocks share, of which none is left, the last
- * one whatever it spills. */
+/* Those come first whose threads are busy. Where the assembler spills of one form the next that
+ * fits is taken: of whole rows, of which other ways are left, the next one only; of rows that many
+ * blocks share, of which none is left, the last one whatever it spills. */
 static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
     const Gpu *g = b->r.team.g;
     uint32_t count, skip = g->j->shrink;
     const Fetching *f = forms(b, &count);
     if (!b->nfolds || blocks > 1 || g->k->more || (b->cluster == 1 && skip > 1)) return false;
     const Fetching *last = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!fits(b, n, &f[i])) continue;
+    for (uint32_t i = 0; i < 2 * count; i++) {
+        const Fetching *form = &f[i % count];
+        if (idle(b, n, form) != i / count || !fits(b, n, form)) continue;
         if (!skip--) return true;
-        last = &f[i];
+        last = form;
     }
     return last && b->cluster > FEW_SHARERS && fits(b, n, last);
 }
 
 /* --- Threads and stages ----------------------------------------------------------------------- */
-
-/* Threads of a row with so many vectors each: at most THREADS. */
-static uint32_t team_of(int64_t n, uint32_t pieces) {
-    uint32_t t = LEAST_TEAM;
-    while (t < THREADS && n > (int64_t)pieces * t) t *= 2;
-    return t;
-}
 
 /* One vector a thread, two where there is one sum only and so little to compute, where that leaves
  * too many idle, or threads are too few; then as many as it takes. */
