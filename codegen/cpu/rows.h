@@ -77,10 +77,14 @@ typedef void (*RowsStep)(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef
  * under a mask. acc[nacc] are carried. */
 void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint32_t blocks,
                uint32_t nacc, LLVMValueRef *acc, RowsStep step, void *ctx);
-/* rows_serial.c: scans and sorts of one row into scratch */
+/* rows_serial.c, rows_sort.c: scans and sorts of one row into scratch */
 void rows_scan(Rows *r, KVal v, const Kept *to);
 void rows_sort(Rows *r, KVal v, const Kept *to);
 void rows_compact(Rows *r, KVal v);
+/* Loop over positions of the axis in direction of the scan; the axis symbol is bound inside. */
+void rows_walk_begin(Rows *r, EmitLoop *l, uint32_t axis, bool reverse);
+/* Values of filled rows that the operand may read at this position. */
+void rows_use_kept(Rows *r, uint32_t axis);
 /* Pointer to the kept value at the axis's present position. */
 LLVMValueRef rows_kept_at(Rows *r, const Kept *q, uint32_t copy);
 

@@ -319,6 +319,7 @@ static void eval_rows(Interp *c, KVal v, EvalScalar *out) {
         } else {
             sort_row(t, (o->imm.i & 2) != 0, row, row + n, row + 2 * n, n);
             result = row + n;
+            for (int64_t i = o->imm.i >> 2 ? o->imm.i >> 2 : n; i < n; i++) result[i].i = 0;
         }
         int64_t *at = &c->sym[c->k->axes[axis].sym];
         for (*at = 0; *at < n; ++*at) out[position(c, c->domains[v])] = result[*at];

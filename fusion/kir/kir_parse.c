@@ -154,6 +154,7 @@ static void take_folding(Parser *s, KOp *o) {
     o->in[0] = take_val(s);
     if (accept(s, "exclusive")) o->imm.i |= 1;
     if (accept(s, "reverse")) o->imm.i |= 2;
+    if (o->op == K_ksort && accept(s, "first")) o->imm.i |= take_int(s) << 2;
     if (o->op != K_kcompact) return;
     o->buf = take_param(s);
     expect(s, "count");

@@ -52,6 +52,7 @@ static void print_folding(const Kernel *k, ExprPool *p, const KOp *o, StrBuf *ou
     sb_printf(out, " %%%u", o->in[0]);
     if (o->imm.i & 1) sb_put(out, " exclusive");
     if (o->imm.i & 2) sb_put(out, " reverse");
+    if (o->imm.i >> 2) sb_printf(out, " first %lld", (long long)(o->imm.i >> 2));
     if (o->op == K_kcompact)
         sb_printf(out, " p%u count %s", o->buf, expr_sym_info(p, o->sym)->name);
 }

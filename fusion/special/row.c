@@ -56,7 +56,9 @@ static void store_row(Body *b, const Root *r, KTem tem, KVal x) {
 void sort_lower(Body *b, const Root *r) {
     const Node *n = graph_node(b->f->g, r->v);
     KVal x = pull(b, n->in[0], r->idx, 0);
-    store_row(b, r, TEM_sort, body_op(b, row_op(b, n, K_ksort, DT_i64, x)));
+    KOp o = row_op(b, n, K_ksort, DT_i64, x);
+    o.imm.i |= n->attr.scan.keep << 2;
+    store_row(b, r, TEM_sort, body_op(b, o));
 }
 
 void scan_lower(Body *b, const Root *r) {

@@ -116,6 +116,8 @@ Value build_compact(Graph *g, Value mask);
 
 Value build_scan(Graph *g, Op op, Value x, int axis, bool exclusive, bool reverse);
 Value build_argsort(Graph *g, Value x, int axis, bool descending);
+/* The same, of which only the first `keep` places will be read; 0: all. */
+Value build_argsort_first(Graph *g, Value x, int axis, bool descending, int64_t keep);
 
 Value build_if(Graph *g, Value cond, Graph *then_g, Graph *else_g, const Value *captures,
                uint32_t ncaptures); /* tuple */

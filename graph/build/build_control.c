@@ -428,7 +428,9 @@ Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin) {
     case OPC_SCAN:
         return build_scan(g, n->op, in[0], n->attr.scan.axis, n->attr.scan.exclusive,
                           n->attr.scan.reverse);
-    case OPC_SORT: return build_argsort(g, in[0], n->attr.scan.axis, n->attr.scan.reverse);
+    case OPC_SORT:
+        return build_argsort_first(g, in[0], n->attr.scan.axis, n->attr.scan.reverse,
+                                   n->attr.scan.keep);
     case OPC_COMPOSITE:
         return n->op == OP_attention ? build_attention(g, in[0], in[1], n->attr.attention.to,
                                                        n->attr.attention.guarded)

@@ -226,11 +226,15 @@ Value build_scan(Graph *g, Op op, Value x, int axis, bool exclusive, bool revers
 }
 
 Value build_argsort(Graph *g, Value x, int axis, bool descending) {
+    return build_argsort_first(g, x, axis, descending, 0);
+}
+
+Value build_argsort_first(Graph *g, Value x, int axis, bool descending, int64_t keep) {
     if (!x) return 0;
     Type t = *graph_type(g, x);
     axis = build_axis(g, axis, t.rank, "argsort");
     if (axis < 0 || !build_check_domain(g, OP_argsort, t.dtype)) return 0;
     t.dtype = DT_i64;
-    Attr a = {.scan = {axis, false, descending}};
+    Attr a = {.scan = {axis, false, descending, keep}};
     return build_node(g, OP_argsort, &x, 1, &a, &t);
 }

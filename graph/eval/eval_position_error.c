@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Elements along the axis, by position; those that come first have the least. */
 typedef struct Line {
@@ -75,18 +76,22 @@ static void position_errors(const Node *n, DType t, int axis, const Tensor *x, c
     }
 }
 
-bool eval_position_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
-                         const Tensor *err, const Tensor *y, Tensor *out) {
-    int axis = 0;
+/* Places that nobody reads may hold any position. */
+static void free_places(const Node *n, const Tensor *y, double *out) {
+    const int axis = n->attr.scan.axis;
+    const int64_t size = y->dim[axis];
+    int64_t inner = 1;
+    for (int i = axis + 1; i < y->rank; i++) inner *= y->dim[i];
+    for (int64_t i = 0; i < eval_numel(y); i++)
+        if (i / inner % size >= n->attr.scan.keep) out[i] = INFINITY;
+}
+
+static bool errors_of(Eval *e, const Graph *g, const Node *n, int axis, const Tensor *in,
+                      const Tensor *err, const Tensor *y, double *out) {
     Tensor x = {0}, ex = {0}, order = {0};
-    if (!err->data) return true;
-    if (n->op == OP_argsort)
-        axis = n->attr.scan.axis;
-    else
-        while (!(n->attr.reduce.axes >> axis & 1)) axis++;
     Line l = {.n = in->dim[axis]};
-    bool ok = eval_alloc(e, out) && eval_make_contiguous(e, in, &x) &&
-              eval_make_contiguous(e, err, &ex) && eval_make_contiguous(e, y, &order);
+    bool ok = eval_make_contiguous(e, in, &x) && eval_make_contiguous(e, err, &ex) &&
+              eval_make_contiguous(e, y, &order);
     l.lo = malloc((3 * (size_t)l.n + 1) * sizeof *l.lo);
     if (ok && !l.lo)
         ok = eval_fail(e, D_NO_MEMORY, "not enough memory: an order of %lld", (long long)l.n);
@@ -94,12 +99,30 @@ bool eval_position_error(Eval *e, const Graph *g, const Node *n, const Tensor *i
         l.hi = l.lo + l.n;
         l.ends = l.hi + l.n;
         position_errors(n, graph_type(g, n->in[0])->dtype, axis, &x,
-                        (const double *)(const void *)ex.data, &order, &l,
-                        (double *)(void *)out->to);
+                        (const double *)(const void *)ex.data, &order, &l, out);
     }
     free(l.lo);
     eval_release(e, &x);
     eval_release(e, &ex);
     eval_release(e, &order);
     return ok;
+}
+
+bool eval_position_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
+                         const Tensor *err, const Tensor *y, Tensor *out) {
+    const bool sorts = n->op == OP_argsort, part = sorts && n->attr.scan.keep;
+    int axis = 0;
+    if (!err->data && !part) return true;
+    if (sorts)
+        axis = n->attr.scan.axis;
+    else
+        while (!(n->attr.reduce.axes >> axis & 1)) axis++;
+    if (!eval_alloc(e, out)) return false;
+    double *errors = (double *)(void *)out->to;
+    if (!err->data)
+        memset(errors, 0, (size_t)eval_numel(out) * sizeof *errors);
+    else if (!errors_of(e, g, n, axis, in, err, y, errors))
+        return false;
+    if (part) free_places(n, y, errors);
+    return true;
 }

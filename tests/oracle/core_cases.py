@@ -391,6 +391,9 @@ for t in ("f32", "i64", "i32", "f64"):
             c.op("CumSum", "x", ax), c.op("CumSum", "x", ax, exclusive=1, reverse=1)
         c.op("TopK", "x", c.add("k", i64(3)), nout=2, largest=0), c.op("Unique", "x", nout=4)
     both(f"scan_{t}", scans, x=np.round(plain(t, 4, 5, 33, scale=3)) if is_float(t) else plain(t, 4, 5, 33), tolerance=tol(t, 1e-5))
+for t in ("f32", "i32", "u8", "i64"):  # of equal ones the first, whoever was dropped in between
+    both(f"first_of_many_{t}", lambda c: [c.op("TopK", "x", c.add(f"k{k}{up}", i64(k)), nout=2, largest=up) for k in (1, 2, 20, 300, 999) for up in (0, 1)],
+         opset=24, x=np.round(plain(t, 3, 1000, scale=30)) if is_float(t) else plain(t, 3, 1000))
 both("unique_of_nothing", lambda c: [c.op("Unique", "x", nout=4), c.op("Unique", "x", nout=4, axis=0), c.op("Unique", "x", nout=4, sorted=0)], still=("x",),
      x=np.zeros((0, 3), np.float32))
 both("band_far_off", lambda c: [c.op("Trilu", "x", c.add(f"k{upper}{k}", np.array(k, np.int64)), upper=upper) for upper in (0, 1) for k in (2 ** 63 - 1, -2 ** 63, 2, -1)],

@@ -245,7 +245,9 @@ static bool lower_top_k(Lower *l) {
     else if (!top_k_count(l, t.dim[axis], &k))
         return false;
     const bool largest = lower_opset(l) < 11 || lower_i(l, "largest") != 0;
-    Value order = build_argsort(g, lower_in(l, 0), axis, largest);
+    int64_t keep = 0;
+    (void)expr_is_const(p, k, &keep);
+    Value order = build_argsort_first(g, lower_in(l, 0), axis, largest, keep);
     Value index = build_slice_axis(g, order, axis, expr_const(p, 0), k, 1);
     Type out = t;
     int8_t src[GRAPH_MAX_RANK];

@@ -60,6 +60,7 @@ for size, step, groups in (3, 1, 1), (3, 2, 1), (1, 1, 1), (5, 1, 16):
 for width in 64, 7:
     case(f"attention {width}", [node("Transpose", "k", "t", perm=[0, 2, 1]), node("MatMul", "q t", "p"), node("Add", "p mask", "s"), node("Softmax", "s", "e"), node("MatMul", "e v")],
          {"q": ["b", "n", width], "k": ["b", "m", width], "v": ["b", "m", width], "mask": ["n", "m"]})
+case("first places", [node("TopK", "x k", "y i", largest=0)], {"x": ["b", "n"]}, sizes=[5, 7, 21, 22, 48, 99], k=np.array([5]))
 case("cell", [node("GRU", "x w r", "y", hidden_size=12)], {"x": ["n", "b", 7]}, sizes=[0, 1, 2, 9], w=some(1, 36, 7), r=some(1, 36, 12))
 case("rows", [node("Softmax", "x", "s"), node("Mul", "s r")], {"x": ["b", "n", "m"], "r": ["m"]})
 case("columns", [node("ReduceMax", "x a", "s"), node("Sub", "x s")], {"x": ["b", "n", "m"]}, a=np.array([1]))
