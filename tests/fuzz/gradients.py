@@ -15,7 +15,7 @@ from maker import DOUBLE
 
 STEPS, DIRECTIONS = (1e-5, 1e-6, 1e-7), 3
 NEAR = 1e-3  # of the difference along a direction, ...
-LEAST = 1e-6  # ... where there is one: less is what differences round to
+LEAST = 1e-6  # ... where there is one: less is what differences round to, of values of 1 or less
 
 
 class Case:
@@ -58,13 +58,13 @@ def gradients(graphc, case, folder, seed):
 
 def differs(case, got):
     """Of each direction how far the gradient is from a difference, in parts of the larger."""
-    off = []
+    off, least = [], LEAST * max(1, abs(case.value(case.feed)))
     for _ in range(DIRECTIONS):
         d = {n: case.np.standard_normal(case.feed[n].shape) for n in case.wrt}
         want = sum(float((got[n] * d[n]).sum()) for n in case.wrt)
         size = np.sqrt(sum(float((got[n] ** 2).sum()) for n in case.wrt))
         found = [case.along(d, step) for step in STEPS]
-        off.append(min(abs(x - want) / max(abs(x), abs(want), NEAR * size, LEAST) for x in found))
+        off.append(min(abs(x - want) / max(abs(x), abs(want), NEAR * size, least) for x in found))
     return sorted(off)
 
 
