@@ -195,13 +195,13 @@ typedef struct KAttnGrads {
 
 #define K_EVEN 8 /* elements that whole vectors of all types are multiples of */
 
-/* tem dealt: rows, and sums of columns beside them, where clusters of blocks share long rows that
- * may start at any element of a vector. Axes are clusters, turns and columns of a cluster (AX_PAR,
- * AX_RED, AX_RED). Rows stand in lists: every `lists`-th is of one list, and all of a list start at
- * one element of a vector, those of the next K_EVEN / lists further along it. A cluster takes
- * neighbours in the order of lists, and keeps each row's first element at column `shift`, where it
- * lies in a vector in the cluster's last list. What is read or stored of turns and columns lies at
- * one place, column by column; what belongs to no row is masked (kir_dealt_masks). */
+/* tem dealt: rows, and sums of columns beside them, where clusters of blocks (or one) share long
+ * rows that may start at any element of a vector. Axes are clusters, turns and columns of a cluster
+ * (AX_PAR, AX_RED, AX_RED). Rows stand in lists: every `lists`-th is of one list, and all of a list
+ * start at one element of a vector, those of the next K_EVEN / lists further along it. A cluster
+ * takes neighbours in the order of lists, and keeps each row's first element at column `shift`,
+ * where it lies in a vector in the cluster's last list. What is read or stored of turns and columns
+ * lies at one place, column by column; what belongs to no row is masked (kir_dealt_masks). */
 typedef struct KDealt {
     uint32_t sharers; /* blocks of a cluster */
     uint32_t columns; /* of a row; a multiple of K_EVEN / lists. Columns of a cluster are more where

@@ -18,12 +18,13 @@ enum {
     VECTOR = 16,            /* bytes of a vector of the narrowest type, ... */
     MOST_VECTOR = 48,       /* ... of all that is read of as many columns, ... */
     MOST_ROW = 64 * 1024,   /* ... and of a row: several are on their way at once; ... */
-    MOST_LONG = 200 * 1024, /* ... of one that six blocks share, ... */
-    LEAST_PART = 577,
-    MOST_PART = 1056,   /* ... each so many vectors of it, ... */
-    LEAST_EIGHTH = 640, /* ... or eight, if these have so many; ... */
-    LONG_SUMS = 2,      /* ... of columns then */
-    AT_ONCE = 2,        /* rows of a turn of a block, of these */
+    MOST_LONG = 200 * 1024, /* ... of one that many blocks share, ... */
+    MOST_OWN = 34 * 1024,   /* ... so many of it each, ... */
+    LONG_SUMS = 2,          /* ... and sums of columns then */
+    AT_ONCE = 2,            /* rows of a turn of a block, of these */
+    /* Vectors of a row that starts at any element and is a team's. */
+    LEAST_START = 41,
+    MOST_START = 126,
     MOST_PARAMS = K_MAX_PARAMS - 8,
     SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
@@ -48,7 +49,7 @@ typedef struct Meet {
     /* Many blocks share long rows, which may start at any element, and deal them out in lists:
      * rows of a list all start at one element of a vector. The merged kernel walks `extent` columns
      * from the start of that vector on, of which these are the row's (0: all). */
-    bool dealt;
+    bool dealt, starts;
     KDealt deal;
     Expr inside, extent;
     uint32_t vector; /* bytes of the narrowest element that rows are made of */
@@ -124,17 +125,51 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
     return sum && VECTOR / least * sum <= MOST_VECTOR && m->row_bytes <= MOST_LONG;
 }
 
-/* Blocks of a row; 0: it is too long, or too short to be shared. Two share long ones: half as many
- * sums are stored and read again, and less is left over in the last turn. Where folds follow each
- * other, rows are not shared. */
-static uint32_t choose_sharers(const Meet *m, int64_t columns, bool follows) {
-    const int64_t each = VECTOR / m->vector, vectors = columns / each;
-    const bool even = columns % K_EVEN == 0, halves = columns % (2 * each) == 0;
-    if (even && m->row_bytes <= MOST_ROW)
-        return m->row_bytes > SHARED_ROW && halves && !follows && m->f->m->processors % 2 == 0 ? 2
-                                                                                               : 1;
-    if (follows || vectors / 6 < LEAST_PART || vectors / 6 >= MOST_PART) return 0;
-    return vectors / 8 < LEAST_EIGHTH ? 6 : 8;
+/* Two blocks share long rows: half as many sums are stored and read again, and less is left over in
+ * the last turn. */
+static uint32_t share_whole(const Meet *m, int64_t columns, bool follows) {
+    const bool halves = columns % (2 * (VECTOR / m->vector)) == 0;
+    return m->row_bytes > SHARED_ROW && halves && !follows && m->f->m->processors % 2 == 0 ? 2 : 1;
+}
+
+/* Blocks of a row of whole vectors that is longer: as few as can, of which most run at once; 0:
+ * none have as many vectors as others, and as many as there are forms for (band/sizes.c). */
+static uint32_t share_long(const Meet *m, int64_t vectors) {
+    static const int64_t most[] = {[2] = 1280, [3] = 1056, [4] = 865};
+    for (uint32_t n = 2; n < sizeof most / sizeof *most; n++)
+        if (vectors % n == 0 && vectors / n <= most[n] && m->f->m->clusters[n]) return n;
+    return 0;
+}
+
+/* Blocks that share a row of so many vectors at most, where rows are dealt out; shorter ones would
+ * take longer than rows and columns apart (2,047 columns of bf16). */
+static const struct {
+    uint32_t sharers, most;
+} dealt_by[] = {{0, 288}, {1, 880}, {2, 1760}, {4, 3068}, {0, 3461}, {6, 5119}, {8, 8447}};
+
+static uint32_t share_dealt(int64_t vectors) {
+    for (size_t i = 0; i < sizeof dealt_by / sizeof *dealt_by; i++)
+        if (vectors <= dealt_by[i].most) return dealt_by[i].sharers;
+    return 0;
+}
+
+/* How blocks take rows, and how many share one; false: in no way. Where folds follow each other,
+ * rows are not shared. */
+static bool choose_way(Meet *m, int64_t columns, bool follows) {
+    const int64_t vectors = columns * m->vector / VECTOR;
+    const bool even = columns % K_EVEN == 0;
+    if (even && m->row_bytes <= MOST_ROW) {
+        m->sharers = share_whole(m, columns, follows);
+        return true;
+    }
+    if (follows) return false;
+    m->starts = !even && vectors <= MOST_START;
+    if (m->starts) return m->sharers = 1, vectors >= LEAST_START;
+    m->sharers = even && m->row_bytes <= 2 * VECTOR * vectors ? share_long(m, vectors) : 0;
+    if (m->sharers) return true;
+    m->dealt = true;
+    m->sharers = share_dealt(vectors);
+    return m->sharers && m->row_bytes <= (int64_t)m->sharers * MOST_OWN;
 }
 
 /* One for each multiprocessor, or for those that share rows: of six and eight as many as run at
@@ -142,8 +177,7 @@ static uint32_t choose_sharers(const Meet *m, int64_t columns, bool follows) {
 static uint32_t choose_blocks(const Meet *m, int64_t columns, bool follows) {
     const uint32_t processors = m->f->m->processors;
     if (follows) return processors * (columns * m->vector / VECTOR < FEW ? FEW_BLOCKS : 1);
-    if (m->sharers > 2) return m->sharers == 6 ? m->f->m->sixes : m->f->m->eights;
-    return processors / m->sharers;
+    return m->dealt || m->sharers > 2 ? m->f->m->clusters[m->sharers] : processors / m->sharers;
 }
 
 /* What v is where all that is loaded of a row is zero: zero, too, unless the row has no numbers. */
@@ -211,12 +245,11 @@ static bool walks_rows(Meet *m, const Member *x) {
     if (n < LEAST_COLUMNS || !row_fits(m, x, n)) return false;
     const double rows = fuse_hint(m->f, k->axes[x->par].extent);
     const bool follows = folds_follow(m, x);
-    m->sharers = choose_sharers(m, n, follows);
-    if (!m->sharers) return false;
+    if (!choose_way(m, n, follows)) return false;
     uint32_t blocks = choose_blocks(m, n, follows);
     m->blocks = expr_const(m->f->p, blocks);
-    m->dealt = m->sharers > 2;
-    if (m->dealt && (!blocks || !may_deal(m, x, n) || !may_shift(m, x))) return false;
+    if (!blocks) return false;
+    if ((m->dealt || m->starts) && (!may_deal(m, x, n) || !may_shift(m, x))) return false;
     return rows >= (double)LEAST_ROWS * blocks;
 }
 
@@ -231,7 +264,7 @@ static bool sums_columns(const Meet *m, const Member *x) {
         if (o->op == K_kreduce && o->fold != FOLD_sum) return false;
         sums += o->op == K_kreduce;
     }
-    return sums && m->nsums + sums <= (m->dealt ? LONG_SUMS : MOST_SUMS);
+    return sums && m->nsums + sums <= (m->dealt || m->starts ? LONG_SUMS : MOST_SUMS);
 }
 
 /* The rows' kernel stores to what load o of x reads. */

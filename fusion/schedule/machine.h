@@ -5,15 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MACHINE_MAX_PARTS = 4 }; /* of a sum that templates take apart */
+enum {
+    MACHINE_MAX_PARTS = 4,   /* of a sum that templates take apart */
+    MACHINE_MOST_SHARERS = 8 /* blocks of a cluster */
+};
 
 typedef struct Machine {
     uint32_t processors; /* that a kernel should fill: a GPU's multiprocessors. 1 on CPUs, where the
                             rates are those of a core */
-    uint32_t sixes, eights; /* clusters of six and of eight blocks, a processor each, of which so
-                               many run at once; 0 = none */
-    uint32_t registers;     /* of a multiprocessor, 32 bits each */
-    uint32_t shared;        /* its shared memory, bytes that a block may have */
+    /* [n]: how many clusters of n blocks, a processor each, run at once; 0 = none */
+    uint32_t clusters[MACHINE_MOST_SHARERS + 1];
+    uint32_t registers;              /* of a multiprocessor, 32 bits each */
+    uint32_t shared;                 /* its shared memory, bytes that a block may have */
     double bytes_per_s, flops_per_s; /* for cost estimates */
     double matrix_flops_per_s;       /* of contractions on units of their own; 0 = there are none */
     double launch_s;                 /* cost of one more kernel */

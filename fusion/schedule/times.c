@@ -28,10 +28,22 @@ typedef struct Times {
 
 /* --- Which steps can stand together ----------------------------------------------------------- */
 
-static bool is_plain(const Kernel *k) {
+/* Rows that start at any element of a vector, and sums of columns beside them (columns.c): what
+ * walks them does so once. */
+static bool starts_anywhere(const Kernel *k, ExprPool *p) {
+    uint32_t along = 0;
+    int64_t n;
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kreduce) along |= k->ops[v].axes;
+    bool both = false;
+    for (KVal v = 1; v < k->nops; v++) both |= k->ops[v].op == K_kreduce && along != k->ops[v].axes;
+    return both && k->naxes == 3 && expr_is_const(p, k->axes[2].extent, &n) && n % K_EVEN;
+}
+
+static bool is_plain(const Kernel *k, ExprPool *p) {
     for (KVal v = 1; v < k->nops; v++)
         if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
-    return k->tem == TEM_none && !k->serial && !k->more && !k->turns;
+    return k->tem == TEM_none && !k->serial && !k->more && !k->turns && !starts_anywhere(k, p);
 }
 
 static bool is_small(const Times *x, const Kernel *k) {
@@ -219,7 +231,7 @@ static void find_kernels(Times *x) {
     }
     for (uint32_t i = 0; i < s->steps.n; i++) {
         const Kernel *k = s->steps.v[i].kernel;
-        if (is_kernel(s, i) && is_plain(k) && is_small(x, k))
+        if (is_kernel(s, i) && is_plain(k, s->graph->exprs) && is_small(x, k))
             x->number[i] = kir_set_add(set, k, x->f->p);
     }
 }

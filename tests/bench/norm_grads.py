@@ -3,7 +3,7 @@
     norm_grads.py plans GRAPHC FOLDER LENGTH...     as 1280, or f32:1280; needs onnx, no GPU
     norm_grads.py run FOLDER... [--lib libgraphc.so] [--rounds 5]
 
-Rows are as many as make TOTAL elements. The copy is of just so many, for what it takes of an odd size is half as much
+Rows are as many as make TOTAL elements, a multiple of 32 where they start at any element, as a batch of sequences has. The copy is of just so many, for what it takes of an odd size is half as much
 again, and its time is scaled. A line has the copy, then for each folder microseconds, percent of the copy, the least; last
 the first folder's time in the second's.
 """
@@ -14,13 +14,17 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 TOTAL = 64 << 20  # elements of an operand
 
 
+def rows_of(cols):
+    return TOTAL // cols if cols % 8 == 0 else TOTAL // cols // 32 * 32
+
+
 def plans(a):
     import onnx, gpu_rows
     gpu_rows.ROWS.clear()
     for length in a.lengths:
         t, cols = length.split(":") if ":" in length else ("bf16", length)
         for kind in ("layernorm", "rmsnorm"):
-            gpu_rows.norm_grad(kind, f"_{t}_{TOTAL // int(cols)}x{cols}", t, TOTAL // int(cols), int(cols))
+            gpu_rows.norm_grad(kind, f"_{t}_{rows_of(int(cols))}x{cols}", t, rows_of(int(cols)), int(cols))
     os.makedirs(a.folder, exist_ok=True)
     for row in gpu_rows.ROWS.values():
         path = f"{a.folder}/{row.name}"

@@ -51,6 +51,9 @@ static bool has_shape(Band *b) {
     b->turn = 1, b->r.lane = 2, b->r.axes = 1u << 2;
     b->dealt = g->k->tem == TEM_dealt;
     if (b->dealt) band_enter_lists(b);
+    b->starts = !b->dealt && expr_is_const(g->e->exprs, g->k->axes[2].extent, &b->columns) &&
+                b->columns % BAND_EVEN;
+    if (b->starts && !band_enter_starts(b)) return false;
     for (KVal v = 1; v < g->k->nops; v++) {
         uint16_t op = g->k->ops[v].op;
         if (op == K_kreduce  ? !add_fold(b, v)
@@ -95,6 +98,8 @@ static void launch(Band *b, Expr groups) {
     for (uint32_t i = 0; i < 3 && b->cluster > 1; i++) g->j->cluster[i] = i ? 1 : b->cluster;
     gpu_launch(g, band_threads(b), expr_muli(e->exprs, groups, b->cluster), 0, 0);
     b->owner = g->block[0];
+    if (b->dealt) b->r.team.block = emit_i64(e, 0);
+    if (b->dealt || b->starts) b->r.first = emit_i64(e, 0);
     if (b->cluster == 1) return;
     b->owner = LLVMBuildUDiv(e->b, b->owner, emit_i64(e, b->cluster), "");
     b->r.team.block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
@@ -105,7 +110,8 @@ static bool takes(Band *b) {
     Emit *e = b->r.team.g->e;
     if (!has_shape(b)) return false;
     e->lanes = choose_lanes(b);
-    return e->lanes > 1 && band_find_rows(b) && band_choose_sizes(b) && passes(b);
+    if (e->lanes < 2 || (!b->starts && !band_find_rows(b))) return false;
+    return band_choose_sizes(b) && passes(b);
 }
 
 bool gpu_band(Gpu *g) {

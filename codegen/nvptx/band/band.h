@@ -12,8 +12,9 @@ enum {
     BAND_NUMBER = 8, /* of a row's number in shared memory */
     BAND_EVEN = K_EVEN,
     BAND_MATES = 2,
-    BAND_PLACES = 4, /* turns whose folds have a place, where rows are finished later */
-    BAND_LINE = 128, /* bytes of memory that come together */
+    BAND_PLACES = 4,    /* turns whose folds have a place, where rows are finished later */
+    BAND_LINE = 128,    /* bytes of memory that come together */
+    BAND_FETCHING = 40, /* registers of a thread that does not compute, where Band.registers */
 };
 
 /* pace.c: blocks of turns of so many bytes each, which all run at once. Called by all threads; then
@@ -66,7 +67,14 @@ typedef struct Band {
     bool late;                /* rows are finished a turn later (fetched.c) */
     bool untold;              /* the assembler is told of no number of blocks */
     uint32_t cluster;         /* blocks that share a row; 1: none */
+    uint32_t registers;       /* of a thread that computes; 0: as the assembler shares them out */
     bool dealt;               /* the kernel is a KDealt, of which `lists` tells */
+    /* Others are short, and those of a team start all at one element of a vector (starts.c); so
+     * many teams start differently. */
+    bool starts;
+    uint32_t classes;
+    int64_t columns;                   /* of a row, of these */
+    LLVMValueRef edge[ROW_MAX_PIECES]; /* which elements of a vector are the row's; NULL: all */
     BandLists lists;
     Expr inside;          /* of those that do not fill vectors: a column is the row's; else 0 */
     const Kernel *edged;  /* in which rows are accessed where that holds */
@@ -82,6 +90,8 @@ typedef struct Band {
 bool band_find_rows(Band *b);
 void band_forget_mask(Band *b);
 bool band_rows_touch(const Band *b);
+/* Access v is of row `row`, column by column, whichever row below `end` it is. */
+bool band_is_row(const Band *b, KVal v, int64_t end);
 bool band_is_column(const Band *b, KVal v); /* a fold of a column, along the rows */
 /* sizes.c: threads, stages, and how rows come; false: they are too long, or of unknown length. */
 bool band_choose_sizes(Band *b);
@@ -174,6 +184,16 @@ void band_lists_init(BandTurns *t);
  * last turn then. */
 typedef void (*BandWalk)(BandTurns *t, LLVMValueRef end, LLVMValueRef *x);
 void band_walk_lists(BandTurns *t, BandWalk walk, LLVMValueRef *x);
+/* starts.c. Of Band.starts: leaves the kernel as a team walks it; false: it cannot. Then, in the
+ * scope of all turns: what the team's rows have in common. */
+bool band_enter_starts(Band *b);
+void band_starts_init(Band *b);
+/* Vector u, whose scope this is: what belongs to other rows is zero. */
+void band_mask_edges(const Band *b, uint32_t u);
+/* The block's sums, of what its teams have. */
+typedef void (*BandMeet)(const Band *b, uint32_t times);
+typedef void (*BandStoreSum)(Band *b, uint32_t s, LLVMValueRef x);
+void band_join_started(Band *b, const LLVMValueRef *acc, BandMeet meet, BandStoreSum store);
 /* edges.c: rows that do not fill vectors (Band.inside). Vector u of some thread may have elements
  * that are none of the row's. */
 bool band_is_edge(const Band *b, uint32_t u);

@@ -6,10 +6,14 @@
 
 /* Elements: columns that may lie beside a row, as it starts in the first vector and moves by one at
  * most; behind it lie fewer than BAND_EVEN * (blocks of a cluster + 1) in all (KDealt). */
-enum { FRONT = BAND_EVEN, BACK = BAND_EVEN * 10 };
+enum { FRONT = BAND_EVEN };
+
+static int64_t back_of(const Band *b) {
+    return BAND_EVEN * ((int64_t)b->cluster + 2);
+}
 
 bool band_is_edge(const Band *b, uint32_t u) {
-    const int64_t back = BACK / b->r.team.g->e->lanes;
+    const int64_t back = back_of(b) / b->r.team.g->e->lanes;
     return b->inside && (u == 0 || (u + 1) * (int64_t)b->r.team.size > band_part(b) - back);
 }
 
@@ -26,7 +30,7 @@ static LLVMValueRef is_near(const Band *b, uint32_t u) {
     Emit *e = g->e;
     const int64_t lanes = e->lanes, n = expr_value(e->exprs, g->k->axes[b->r.lane].extent) / lanes;
     LLVMValueRef at = LLVMBuildSub(e->b, vector_of(b, u), emit_i64(e, FRONT / lanes), "");
-    return LLVMBuildICmp(e->b, LLVMIntUGE, at, emit_i64(e, n - (FRONT + BACK) / lanes), "");
+    return LLVMBuildICmp(e->b, LLVMIntUGE, at, emit_i64(e, n - (FRONT + back_of(b)) / lanes), "");
 }
 
 /* In a scope of its own: which elements of vector u are the row's. They are found anew in every

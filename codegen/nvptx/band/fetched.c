@@ -137,8 +137,15 @@ static void leave_parts(const BandTurns *t, const Pass *p, LLVMValueRef *v, uint
         return;
     }
     HV rank = LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), warp = hop_shr(e, rank, 5);
-    emit_if_begin(e, &one, hop_is(e, hop_andi(e, rank, 31), 0));
-    for (uint32_t f = 0; f < n; f++) {
+    const bool spreads = may_spread(t, p);
+    const uint32_t lanes = spreads ? lanes_of(n) : GPU_WARP;
+    if (spreads) {
+        HV lane = lane_of(t), sum = hop_shr(e, lane, __builtin_ctz(lanes));
+        v[0] = spread(e, lane, v, n);
+        warp = hop_add(e, warp, hop_muli(e, sum, parts_of(b)));
+    }
+    emit_if_begin(e, &one, hop_is(e, hop_andi(e, rank, lanes - 1), 0));
+    for (uint32_t f = 0; f < (spreads ? 1 : n); f++) {
         HV to = hop_add(e, late_parts(t, f), hop_muli(e, warp, 4));
         LLVMSetVolatile(LLVMBuildStore(e->b, v[f], hop_pointer(e, to)), true);
     }
@@ -380,11 +387,30 @@ static Expr most_turns(const BandTurns *t, int64_t blocks) {
 
 /* --- A block ---------------------------------------------------------------------------------- */
 
+/* By those that do not compute: a warp, or, where registers go from some to the others, which
+ * groups of four warps do, such a group, of which one asks for rows. */
+static void fetch_apart(const BandTurns *t) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitIf one;
+    if (!b->registers) {
+        band_fetcher(t);
+        return;
+    }
+    hop_registers(e, BAND_FETCHING, false);
+    LLVMValueRef end = emit_i64(e, b->threads + GPU_WARP);
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, end, ""));
+    band_fetcher(t);
+    emit_if_end(e, &one);
+}
+
 void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     EmitIf role;
     BandTurns t = band_turns(b);
+    if (b->starts) band_starts_init(b);
     const int64_t blocks = expr_value(e->exprs, g->k->axes[0].extent);
     const int64_t bytes = (int64_t)b->row_bytes * b->teams * b->mates;
     t.pace = band_pace(g, blocks * b->cluster, most_turns(&t, blocks), bytes, b->lead);
@@ -396,9 +422,10 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     if (b->cluster > 1) hop_cluster_sync(e); /* blocks write into those that have begun */
     LLVMValueRef threads = emit_i64(e, b->threads);
     emit_if_begin(e, &role, LLVMBuildICmp(e->b, LLVMIntSGE, g->tid, threads, ""));
-    band_fetcher(&t);
+    fetch_apart(&t);
     emit_if_end(e, &role);
     emit_if_begin(e, &role, LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, threads, ""));
+    if (b->registers) hop_registers(e, b->registers, true);
     if (!b->dealt) {
         t.fixed = band_fixed(b);
         if (b->kept) band_keep_fixed(&t);

@@ -8,6 +8,20 @@
 
 /* --- Rows of teams at their own pace ---------------------------------------------------------- */
 
+/* Vector in which row `row` (i64) starts, where rows start at any element; of the team's row of a
+ * turn the place of that one behind the turn's first, of elements of so many bytes. */
+static LLVMValueRef started_start(const Band *b, LLVMValueRef row) {
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef at = LLVMBuildMul(e->b, row, emit_i64(e, b->columns), "");
+    return LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(BAND_EVEN)), "");
+}
+
+static HV started_place(const Band *b, int64_t each) {
+    Emit *e = b->r.team.g->e;
+    HV at = hop_muli(e, LLVMBuildTrunc(e->b, b->team, e->i32, ""), b->columns);
+    return hop_muli(e, hop_andi(e, at, -BAND_EVEN), each);
+}
+
 /* In the current scope the kernel's axes stand at this row: it is the block's, whatever the
  * number of blocks. */
 void band_bind_row(const BandTurns *t, LLVMValueRef row) {
@@ -17,6 +31,7 @@ void band_bind_row(const BandTurns *t, LLVMValueRef row) {
         band_bind_listed(t, row);
         return;
     }
+    if (t->b->starts) emit_set_sym(g->e, t->b->lists.start, started_start(t->b, row));
     Expr blocks = g->k->axes[0].extent, r = emit_new_sym(g->e, "row", t->most - 1, row);
     emit_bind(g->e, g->k->axes[0].sym, expr_mod(p, r, blocks));
     emit_bind(g->e, g->k->axes[t->b->turn].sym, expr_div(p, r, blocks));
@@ -58,6 +73,13 @@ int64_t band_part(const Band *b) {
 /* Bytes of a row, or of the block's part of it; and of the room for it. */
 static int64_t own_bytes(const Band *b, uint32_t i) {
     return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+}
+
+/* Of those that lie side by side: what is between one and the next. */
+static int64_t row_step(const Band *b, uint32_t i) {
+    const int64_t lanes = b->r.team.g->e->lanes;
+    return b->starts ? b->columns * band_pieces(b, b->own[i]) * BAND_PIECE / lanes
+                     : own_bytes(b, i);
 }
 
 int64_t band_room(const Band *b, int64_t bytes) {
@@ -105,7 +127,8 @@ HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     if (first + b->r.team.size > n) v = inside_part(b, v, n);
     if (t->place) {
         HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
-        at = hop_add(e, at, hop_muli(e, own, own_room(b, i)));
+        const int64_t each = bytes / e->lanes;
+        at = hop_add(e, at, b->starts ? started_place(b, each) : hop_muli(e, own, own_room(b, i)));
     }
     return hop_add(e, skewed(t, t->row, at, i), hop_muli(e, v, bytes));
 }
@@ -183,7 +206,7 @@ static void fetch_numbers(const BandTurns *t, LLVMValueRef row, LLVMValueRef lan
 static HV bytes_of(const Band *b, KVal v, HV n, int64_t bytes) {
     Emit *e = b->r.team.g->e;
     HV all = hop_muli(e, n, bytes);
-    if (!b->inside) return all;
+    if (!b->inside || b->starts) return all;
     const KOp *o = &e->k->ops[v];
     const int64_t each = (int64_t)dtype_bytes(e->k->params[o->buf].dtype);
     LLVMValueRef left = emit_expr(e, e->k->params[o->buf].numel);
@@ -240,7 +263,7 @@ static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s)
     emit_set_sym(e, g->k->axes[b->r.lane].sym, first);
     HV all = hop_i(e, 0), bytes[BAND_OWN];
     for (uint32_t i = 0; i < b->nown; i++) {
-        bytes[i] = bytes_of(b, b->own[i], n, own_bytes(b, i));
+        bytes[i] = bytes_of(b, b->own[i], n, row_step(b, i));
         all = hop_add(e, all, bytes[i]);
     }
     hop_barrier_expect(e, s->bar, all);

@@ -52,6 +52,7 @@ static void leave_tops(const BandTurns *t, const LLVMValueRef *acc, HV rank) {
             LLVMSetVolatile(LLVMBuildStore(e->b, v, hop_pointer(e, to)), true);
         }
     emit_if_end(e, &ends);
+    if (b->cluster == 1) return;
     HV behind = hop_addi(e, block, 1);
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntULT, behind, hop_i(e, b->cluster), "");
     is = LLVMBuildAnd(e->b, is, hop_is(e, rank, last % size), "");
@@ -76,6 +77,10 @@ static void await_front(const BandTurns *t, HV rank, HV parity) {
         LLVMBuildStore(e->b, LLVMConstNull(e->f32), hop_pointer(e, to));
     }
     emit_if_end(e, &none);
+    if (b->cluster == 1) {
+        emit_if_end(e, &first);
+        return;
+    }
     emit_if_begin(e, &some, LLVMBuildNot(e->b, hop_is(e, block, 0), ""));
     hop_barrier_expect(e, t->move_bar, hop_i(e, 4 * (int64_t)n));
     hop_barrier_wait(e, t->move_bar, parity);

@@ -53,11 +53,20 @@ void band_forget_mask(Band *b) {
     g->k = g->e->k = k;
 }
 
+bool band_is_row(const Band *b, KVal v, int64_t end) {
+    const Gpu *g = b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    const KAxis *lane = &g->k->axes[b->r.lane];
+    Expr row, x = at_row(b, g->k->ops[v].index, end, &row);
+    return x == expr_add(p, expr_mul(p, row, lane->extent), expr_sym_ref(p, lane->sym));
+}
+
 bool band_rows_touch(const Band *b) {
     const Gpu *g = b->r.team.g;
     ExprPool *p = g->e->exprs;
     int64_t least, end;
     uint32_t sym;
+    if (b->starts) return true;
     expr_range(p, b->rows, &least, &end);
     for (uint32_t i = 0; i < b->nown; i++) {
         Expr row, coef, rest, x = at_row(b, g->k->ops[b->own[i]].index, end, &row);

@@ -20,7 +20,9 @@ enum {
     STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
     STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
     KEPT_PIECES = 4,    /* vectors of a thread whose sums, two a column, leave few registers */
-    FEW_SHARERS = 2,    /* blocks of a row, if they share one; of a long one more */
+    FEW_SHARERS = 2,    /* blocks of a row, if they share one, ... */
+    MOST_SHARERS = 4,   /* ... and of a long one that is not dealt out */
+    SHARED_PART = 1024, /* vectors of a row's half at most, if that is no long one */
     RESERVED = 4096,    /* of shared memory: of the system, and where teams meet */
 };
 
@@ -46,66 +48,98 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
 
 /* Rows of `least` to `most` vectors: a block's threads, their vectors of the rows of a turn, turns
  * that there is room for; whether rows are read again behind their folds, whether they are finished
- * a turn later, too, whether what all rows read alike stays in shared memory, and whether the
- * assembler is told of no number of blocks, where it would spill. The first form that few threads
- * are idle in (idle) is taken. Few threads with many vectors each meet sooner than many
- * with few. Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
- * lengths"). */
+ * a turn later, too, whether what all rows read alike stays in shared memory, whether the assembler
+ * is told of no number of blocks, where it would spill, and whether threads that fetch give
+ * registers to those that compute. The first form that few threads are idle in (idle) is taken. Few
+ * threads with many vectors each meet sooner than many with few. Measured on one H200
+ * (results/training.md, "Rows that a warp asks for", "Forms for more lengths"). */
 typedef struct Fetching {
     uint32_t least, most, threads, pieces, stages;
-    bool again, late, kept, untold;
+    bool again, late, kept, untold, wide;
 } Fetching;
 static const Fetching few_sums[] = {
-    {769, 832, 224, 4, 4, true, false, true, false},
-    {1, 1024, 512, 2, 3, false, false, false, false},
-    {1, 128, 384, 3, 3, true, false, false, false},
-    {1, 640, 512, 3, 3, true, false, false, false},
-    {1, 1024, 384, 2, 3, false, false, false, false},
-    {1153, 1344, 192, 7, 3, true, false, true, false},
-    {1, 1280, 320, 4, 3, true, false, true, false},
-    {1, 160, 224, 5, 3, true, false, true, false},
-    {1, 224, 192, 7, 3, true, false, true, false},
+    {769, 832, 224, 4, 4, true, false, true, false, false},
+    {1, 1024, 512, 2, 3, false, false, false, false, false},
+    {1, 128, 384, 3, 3, true, false, false, false, false},
+    {1, 640, 512, 3, 3, true, false, false, false, false},
+    {1, 1024, 384, 2, 3, false, false, false, false, false},
+    {1153, 1344, 192, 7, 3, true, false, true, false, false},
+    {1, 1280, 320, 4, 3, true, false, true, false, false},
+    {1, 160, 224, 5, 3, true, false, true, false, false},
+    {1, 224, 192, 7, 3, true, false, true, false, false},
 };
 static const Fetching many_sums[] = {
-    {1, 384, 384, 2, 3, false, false, false, false},
-    {1, 128, 256, 3, 3, true, false, false, false},
-    {449, 512, 256, 4, 3, true, false, true, false},
-    {1, 512, 512, 2, 3, true, false, true, false},
-    {513, 576, 384, 3, 3, true, false, true, false},
-    {577, 640, 256, 5, 4, true, false, true, false},
-    {641, 704, 256, 3, 5, true, true, true, false},
-    {705, 768, 384, 2, 5, true, true, true, false},
-    {769, 832, 224, 4, 5, true, true, true, false},
-    {833, 896, 448, 2, 4, true, true, true, false},
-    {897, 960, 192, 5, 3, true, false, true, false},
-    {961, 1056, 224, 5, 3, true, false, true, false},
-    {1121, 1152, 192, 6, 3, true, false, true, true},
-    {961, 1152, 384, 3, 4, true, true, true, false},
-    {1153, 1344, 224, 6, 3, true, false, true, false},
-    {1, 640, 320, 2, 5, true, true, true, false},
-    {1, 640, 512, 2, 3, true, false, true, false},
-    {1, 768, 384, 2, 4, true, true, true, false},
-    {1, 1152, 384, 3, 3, true, false, false, false},
-    {1, 1280, 320, 4, 4, true, true, true, false},
-    {1, 160, 224, 5, 3, true, false, true, false},
+    {1, 384, 384, 2, 3, false, false, false, false, false},
+    {1, 128, 256, 3, 3, true, false, false, false, false},
+    {449, 512, 256, 4, 3, true, false, true, false, false},
+    {1, 512, 512, 2, 3, true, false, true, false, false},
+    {513, 576, 384, 3, 3, true, false, true, false, false},
+    {577, 640, 256, 5, 4, true, false, true, false, false},
+    {641, 704, 256, 3, 5, true, true, true, false, false},
+    {705, 768, 384, 2, 5, true, true, true, false, false},
+    {769, 832, 224, 4, 5, true, true, true, false, false},
+    {833, 896, 448, 2, 4, true, true, true, false, false},
+    {897, 960, 192, 5, 3, true, false, true, false, false},
+    {961, 1056, 224, 5, 3, true, false, true, false, false},
+    {1121, 1152, 192, 6, 3, true, false, true, true, false},
+    {961, 1152, 384, 3, 4, true, true, true, false, false},
+    {1153, 1344, 224, 6, 3, true, false, true, false, false},
+    {1, 640, 320, 2, 5, true, true, true, false, false},
+    {1, 640, 512, 2, 3, true, false, true, false, false},
+    {1, 768, 384, 2, 4, true, true, true, false, false},
+    {1, 1152, 384, 3, 3, true, false, false, false, false},
+    {1, 1280, 320, 4, 4, true, true, true, false, false},
+    {1, 160, 224, 5, 3, true, false, true, false, false},
 };
 /* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
-    {577, 640, 128, 5, 5, true, true, true, false}, {641, 704, 352, 2, 5, true, true, true, false},
-    {705, 768, 192, 4, 5, true, true, true, false}, {769, 832, 224, 4, 5, true, true, true, false},
-    {833, 896, 224, 4, 4, true, true, true, false}, {1, 704, 512, 3, 5, true, true, true, false},
-    {1, 1024, 512, 3, 4, true, true, true, false},  {1, 1024, 512, 2, 4, true, true, true, false},
+    {577, 640, 128, 5, 5, true, true, true, false, false},
+    {641, 704, 352, 2, 5, true, true, true, false, false},
+    {705, 768, 192, 4, 5, true, true, true, false, false},
+    {769, 832, 224, 4, 5, true, true, true, false, false},
+    {833, 896, 224, 4, 4, true, true, true, false, false},
+    {1, 704, 512, 3, 5, true, true, true, false, false},
+    {1, 1024, 512, 3, 4, true, true, true, false, false},
+    {1, 1024, 512, 2, 4, true, true, true, false, false},
+};
+/* Of a row of more than 64 KB, in two, three or four parts. */
+static const Fetching long_rows[] = {
+    {1025, 1280, 256, 5, 4, true, true, true, false, true},
+    {1121, 1280, 320, 4, 4, true, true, true, false, false},
+    {1, 640, 320, 2, 6, true, true, true, false, false},
+    {641, 768, 384, 2, 5, true, true, true, false, false},
+    {769, 1056, 544, 2, 4, true, true, true, false, false},
 };
 /* The same of rows that are dealt out in lists, where few threads that know much are worth more
  * still: a turn of two rows has a place if three of them have. */
 static const Fetching dealt_rows[] = {
-    {577, 640, 160, 4, 5, true, true, true, false}, {641, 672, 224, 3, 5, true, true, true, false},
-    {673, 768, 192, 4, 5, true, true, true, false}, {784, 896, 224, 4, 5, true, true, true, false},
-    {769, 783, 160, 5, 5, true, true, true, false},
+    {577, 640, 160, 4, 5, true, true, true, false, false},
+    {641, 672, 224, 3, 5, true, true, true, false, false},
+    {673, 768, 192, 4, 5, true, true, true, false, false},
+    {784, 896, 224, 4, 5, true, true, true, false, false},
+    {769, 783, 160, 5, 5, true, true, true, false, false},
+    {1, 576, 192, 3, 5, true, true, true, false, false},
+    {385, 576, 288, 2, 5, true, true, true, false, false},
+};
+/* To one block or two. */
+static const Fetching dealt_few[] = {
+    {1, 384, 384, 1, 8, true, true, true, false, true},
+    {385, 576, 288, 2, 8, true, true, true, false, false},
+    {385, 576, 192, 3, 8, true, true, true, false, false},
+    {577, 768, 256, 3, 6, true, true, true, false, true},
+    {769, 896, 224, 4, 5, true, true, true, false, false},
+};
+/* Of short rows that start at any element, by teams of which a turn's first starts with a vector:
+ * so many of them that all may be idle in part. */
+static const Fetching started_rows[] = {
+    {1, 48, 256, 3, 3, true, false, true, false, false},
+    {49, 64, 512, 2, 3, true, false, true, false, true},
+    {65, 96, 256, 3, 3, true, false, true, false, false},
+    {97, 128, 512, 2, 3, true, false, true, false, true},
 };
 
 /* Sums of a thread's vector that are many; vectors of a row that are few, or not so many (idle). */
-enum { MANY = 16, FEW = 16, MIDDLE = 64 };
+enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
 
 /* Bytes of a turn of which blocks begin none before all have begun the one before; of smaller ones
  * they may be one more ahead (layernorm's gradient over 2,048 in turns of 24 KB: 97.7 us for 100.6,
@@ -118,12 +152,13 @@ static bool sums_are_many(const Band *b) {
 
 static const Fetching *forms(const Band *b, uint32_t *n) {
     const bool many = sums_are_many(b);
-    *n = sizeof dealt_rows / sizeof *dealt_rows;
-    if (b->dealt) return dealt_rows;
-    *n = sizeof shared_rows / sizeof *shared_rows;
-    if (b->cluster > 1) return shared_rows;
-    *n = many ? sizeof many_sums / sizeof *many_sums : sizeof few_sums / sizeof *few_sums;
-    return many ? many_sums : few_sums;
+#define FORMS(table) (*n = sizeof(table) / sizeof *(table), (table))
+    if (b->starts) return FORMS(started_rows);
+    if (b->dealt) return b->cluster > FEW_SHARERS ? FORMS(dealt_rows) : FORMS(dealt_few);
+    if (b->cluster > FEW_SHARERS || b->r.part > SHARED_PART) return FORMS(long_rows);
+    if (b->cluster > 1) return FORMS(shared_rows);
+    return many ? FORMS(many_sums) : FORMS(few_sums);
+#undef FORMS
 }
 
 /* What a stage has beside rows: two barriers, and the rows' numbers. */
@@ -170,25 +205,46 @@ static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t
  * waits for no other one, where folds follow each other; 1: one of four, where that is still sooner
  * than threads that ask for vectors themselves; 2: more. Those are sooner over a few vectors, and,
  * of many sums, over many that leave no more of them idle (layernorm's gradient over 520 columns
- * 134.5 us, here 100.5; over 1,544 105.2, 107.6). */
+ * 134.5 us, here 100.5; over 1,544 105.2, 107.6). Rows that start at any element have no other way.
+ */
 static uint32_t idle(const Band *b, int64_t n, const Fetching *f) {
     const uint32_t t = fetched_team(n, f->pieces);
     const int64_t room = (int64_t)t * f->pieces, other = (int64_t)team_of(n, 2) * 2;
     const bool some = n * 8 >= room * 6;
+    if (b->dealt || b->starts) return 0;
     if (n * 8 >= room * 7 || (b->behind && t <= GPU_WARP && some)) return 0;
     const bool sooner = n >= FEW && (!sums_are_many(b) || n <= MIDDLE || n * 8 < other * 6);
     return some && sooner && b->cluster == 1 && !b->behind ? 1 : 2;
+}
+
+/* Threads of a block whose teams have t each; 0: too few of those that the form has. */
+static uint32_t threads_of(const Band *b, const Fetching *f, uint32_t t) {
+    if (b->cluster > 1 || b->dealt) return t;
+    uint32_t unit = t < GPU_WARP ? GPU_WARP : t;
+    if (b->starts) unit = t * b->classes;
+    const uint32_t n = f->threads / unit * unit;
+    if (b->starts) return n % GPU_WARP ? 0 : n;
+    return n * 8 < f->threads * 7 ? 0 : n;
+}
+
+/* Of a thread that computes, where those that fetch are a warpgroup which gives up what it has: a
+ * warp more would leave all threads fewer than they need. A block has no more than it begins with,
+ * as many for each of them: who asks for one more waits forever. */
+static uint32_t registers_of(const Band *b, const Fetching *f, uint32_t threads) {
+    const uint32_t all = threads + WARPGROUP;
+    if (!f->wide || threads % WARPGROUP) return 0;
+    const uint32_t each = b->r.team.g->m->registers / all / 8 * 8;
+    return (each * all - BAND_FETCHING * WARPGROUP) / threads / 8 * 8;
 }
 
 /* Rows of n vectors in that form: false: it is not for them, or there is no room. Where folds
  * follow each other no row is finished later. */
 static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
-    const uint32_t t = fetched_team(n, f->pieces), unit = t < 32 ? 32 : t;
+    const uint32_t t = fetched_team(n, f->pieces), threads = threads_of(b, f, t);
     if (f->late && (b->behind || t <= GPU_WARP)) return false;
-    if (n < f->least || n > f->most || t > f->threads) return false;
-    const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
-    if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
+    if (n < f->least || n > f->most || t > f->threads || !threads) return false;
+    const uint32_t teams = threads / t;
     if (teams > 1 && !band_rows_touch(b)) return false;
     const uint32_t bytes = b->row_bytes * teams * b->mates + beside_fetched(b, teams * b->mates);
     const uint32_t stages = stages_of(b, f, t, bytes);
@@ -198,18 +254,21 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     b->side = t < 32 ? 32 / t : 1;
     b->stages = stages;
     b->lead = b->dealt || b->row_bytes * teams < LARGE_TURN ? 1 : 0;
+    b->registers = registers_of(b, f, threads);
     b->again = f->again, b->late = f->late, b->in_shared = f->kept, b->untold = f->untold;
     return true;
 }
 
 /* Those come first whose threads are busy. Where the assembler spills of one form the next that
- * fits is taken: of whole rows, of which other ways are left, the next one only; of rows that many
- * blocks share, of which none is left, the last one whatever it spills. */
+ * fits is taken: of whole rows, of which other ways are left, the next one only; of rows that start
+ * at any element, and of long ones, of which none is left, the last one whatever it spills. */
 static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
     const Gpu *g = b->r.team.g;
     uint32_t count, skip = g->j->shrink;
     const Fetching *f = forms(b, &count);
-    if (!b->nfolds || blocks > 1 || g->k->more || (b->cluster == 1 && skip > 1)) return false;
+    const bool only = b->dealt || b->starts || b->cluster > FEW_SHARERS || b->r.part > SHARED_PART;
+    if (!b->nfolds || blocks > 1 || g->k->more || (!only && b->cluster == 1 && skip > 1))
+        return false;
     const Fetching *last = NULL;
     for (uint32_t i = 0; i < 2 * count; i++) {
         const Fetching *form = &f[i % count];
@@ -217,7 +276,7 @@ static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
         if (!skip--) return true;
         last = form;
     }
-    return last && b->cluster > FEW_SHARERS && fits(b, n, last);
+    return last && only && fits(b, n, last);
 }
 
 /* --- Threads and stages ----------------------------------------------------------------------- */
@@ -264,7 +323,7 @@ static bool folds_follow(const Band *b) {
  * part of are added beside the folds: that takes fewer registers. */
 static void choose_soon(Band *b) {
     const Gpu *g = b->r.team.g;
-    for (uint32_t s = 0; s < b->nsums && b->cluster > FEW_SHARERS; s++) {
+    for (uint32_t s = 0; s < b->nsums && b->dealt; s++) {
         bool *cone = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
         rows_cone(g->rows, g->k->ops[b->sum[s]].in[0], cone);
         b->soon[s] = true;
@@ -275,7 +334,7 @@ static void choose_soon(Band *b) {
 
 /* Of a block: those that compute, and the warp that asks for rows. */
 uint32_t band_threads(const Band *b) {
-    return b->threads + (b->fetched ? GPU_WARP : 0);
+    return b->threads + (!b->fetched ? 0 : b->registers ? WARPGROUP : GPU_WARP);
 }
 
 /* Of so many bytes each. */
@@ -302,6 +361,7 @@ static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blo
     g->j->shared_bytes = b->room;
     g->j->shared_bytes += gpu_team_room(&b->r.team, band_threads(b), b->nfolds);
     if (!g->j->min_blocks && !g->j->shrink && !b->untold) g->j->min_blocks = blocks;
+    if (b->registers) g->j->min_blocks = 1; /* the registers at entry follow from it */
     return true;
 }
 
@@ -340,14 +400,15 @@ static bool measure_row(Band *b, int64_t n) {
     return true;
 }
 
-/* Some share a row of n vectors. */
-/* Blocks of a row: the kernel says it, or two, if it has half as many as multiprocessors. */
+/* Blocks of a row: the kernel says it, or it has as many groups of blocks as run at once. */
 static uint32_t sharers_of(const Band *b) {
     const Gpu *g = b->r.team.g;
     int64_t groups;
     if (b->dealt) return g->k->dealt.sharers;
     if (!expr_is_const(g->e->exprs, g->k->axes[0].extent, &groups)) return 1;
-    return groups * FEW_SHARERS == g->m->processors ? FEW_SHARERS : 1;
+    for (uint32_t n = FEW_SHARERS; n <= MOST_SHARERS; n++)
+        if (groups == g->m->clusters[n]) return n;
+    return 1;
 }
 
 static bool choose_shared(Band *b, int64_t n, uint32_t blocks) {
@@ -375,6 +436,7 @@ bool band_choose_sizes(Band *b) {
     else if (!b->fetched)
         choose_threads(b, n, blocks);
     if (b->r.pieces > ROW_MAX_PIECES || (b->dealt && !b->late)) return false;
+    if (b->starts && !b->fetched) return false;
     b->slots *= b->r.pieces;
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
     b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);

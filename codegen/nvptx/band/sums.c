@@ -203,7 +203,10 @@ void band_store_columns(Band *b, LLVMValueRef *acc) {
     Held h = {.r = &b->r};
     EmitIf there;
     if (b->teams > 1) {
-        join_sums(b, acc);
+        if (b->starts)
+            band_join_started(b, acc, meet_all, store_sum);
+        else
+            join_sums(b, acc);
         return;
     }
     row_place(&h);

@@ -255,6 +255,7 @@ void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *ac
     for (uint32_t u = 0; u < r->pieces; u++) {
         EmitScope *outer = emit_switch(e, h->scope[u]);
         if (t->b->again) band_turn_vector(t, h, u);
+        if (t->b->starts) band_mask_edges(t->b, u);
         for (uint32_t f = 0; f < p->nfolds; f++) {
             LLVMValueRef x = fold_operand(t, h->live[u], p->folds[f]);
             KFold fold = (KFold)e->k->ops[p->folds[f]].fold;

@@ -77,7 +77,8 @@ static const char *two_sums(Arena *a, int columns) {
 }
 /* 1,544 leave threads idle: two rows of a team on their way. 7,168: two vectors a thread. 9,216:
  * six. */
-enum { IDLE = 1544, LATE = 7168, UNTOLD = 9216 };
+/* Rows that start at any element. */
+enum { IDLE = 1544, LATE = 7168, UNTOLD = 9216, STARTS = 333, STARTS_WIDE = 1001 };
 enum { STAGES = 2, LOADS = 2 };
 
 /* Two sums of vectors that are one request each. */
@@ -131,6 +132,22 @@ static const char unweighted[] =
     "%15 f32 reduce sum t %14\n%16 f32 store p3[b*41024 + c] %15\n"
     "%17 bf16 store p2[b*5248128 + t*328008 + c - " KEPT " - " LIST
     "*10455255 + b*8/15*656016] %9 if [(" HERE ")*" THERE "]\n" DEALT "end\n";
+
+/* 2,112 rows of 3,001 columns, each of one block. */
+#define AT1 "[b*384128 + t*24008 + c - (b*2 + 1)/33 - (b*16 + t)/264*6335111]"
+#define IS1 " if [(c < ((b*2 + 1)/33 + 3001))*(b*2 < (c*33 + 32))]\n"
+static const char alone[] =
+    "kernel k per dealt b=132 ~t=16 ~c=3008\n"
+    "param 0 bf16[6338112]\nparam 1 bf16[3001]\nparam 2 bf16[6338112]\n"
+    "param 3 bf16[6338112] written\nparam 4 f32[397056] written\n"
+    "%1 bf16 load p0" AT1 IS1 "%2 f32 cast %1\n"
+    "%3 bf16 load p1[c - (b*2 + 1)/33]" IS1 "%4 f32 cast %3\n%5 f32 mul %2, %4\n"
+    "%6 bf16 load p2" AT1 IS1 "%7 f32 cast %6\n%8 f32 mul %5, %7\n%9 f32 reduce sum c %8\n"
+    "%10 f32 mul %7, %9\n%11 f32 sub %5, %10\n%12 bf16 cast %11\n"
+    "%13 bf16 store p3" AT1 " %12" IS1 "%14 f32 mul %2, %7\n%15 f32 reduce sum t %14\n"
+    "%16 f32 store p4[b*3008 + c] %15\n"
+    "dealt sharers 1 columns 3001 lists 8 per 264 at_once 2 first [b*16] rows [16] "
+    "shift [(b*2 + 1)/33]\nend\n";
 
 static const char joins[] =
     "kernel k red c=768 ~b=132\n"
@@ -241,6 +258,32 @@ static void check_listed(Built *b) {
     CHECK_EQ_I(built_count(built_text(b), "st.async"), 2 + 1);
 }
 
+/* Nobody else has a part of the row. A warpgroup gives up what registers it has. */
+static void check_alone(Built *b) {
+    const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    CHECK_EQ_I(expr_value(b->p, ck->grid[0]), 132);
+    CHECK_EQ_I(ck->cluster[0], 0);
+    CHECK_EQ_I(ck->block[0], 384 + 128);
+    CHECK_EQ_I(built_count(built_text(b), "setmaxnreg"), 2);
+    CHECK_EQ_I(built_count(built_text(b), "cp.async.bulk.shared"), 2 * LOADS);
+    CHECK_EQ_I(built_count(built_text(b), "st.async"), 0);
+}
+
+/* Eight teams, or sixteen, whose rows come as one; what a vector has of its neighbours is zero in
+ * folds: of two loads, in the first of a thread's vectors and the last. */
+static void check_started(Built *b) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 256 + 32);
+    CHECK_EQ_I(built_count(built_text(b), "cp.async.bulk.shared"), LOADS);
+    CHECK_EQ_I(built_count(built_text(b), ", 0, 0x"), 2 * LOADS * 4);
+    CHECK_EQ_I(built_count(built_text(b), "setmaxnreg"), 0);
+}
+
+static void check_started_wide(Built *b) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512 + 128);
+    CHECK_EQ_I(built_count(built_text(b), "cp.async.bulk.shared"), LOADS);
+    CHECK_EQ_I(built_count(built_text(b), "setmaxnreg"), 2);
+}
+
 /* All where barriers begin, who computes twice for each sum, and once in a turn. All of them
  * arrive, not one lane of a warp. */
 static void check_in_turn(Built *b) {
@@ -271,9 +314,12 @@ TEST_MAIN {
     check_text(two_sums(a, IDLE), check_two_sums);
     check_text(two_sums(a, LATE), check_late);
     check_text(two_sums(a, UNTOLD), check_untold);
+    check_text(two_sums(a, STARTS), check_started);
+    check_text(two_sums(a, STARTS_WIDE), check_started_wide);
     arena_destroy(a);
     check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
     check_text(listed, check_listed);
     check_text(unweighted, check_listed);
+    check_text(alone, check_alone);
 }

@@ -161,7 +161,7 @@ static int64_t rows_and_columns(int64_t rows, int64_t columns, bool more, uint32
     Machine m = target_for(PLAN_cuda)->machine;
     Schedule *s = NULL;
     m.processors = 2;
-    m.sixes = 3;
+    m.clusters[1] = 2, m.clusters[2] = m.clusters[3] = 1, m.clusters[6] = 3;
     Value x = input(&r, DT_f32, D(rows, columns)), dy = input(&r, DT_f32, D(rows, columns));
     Value w = input(&r, DT_f32, D(columns)), scale = input(&r, DT_f32, D(rows, 1));
     Value h = build_binary(r.g, OP_mul, x, scale), g = build_binary(r.g, OP_mul, dy, w);
@@ -200,6 +200,13 @@ TEST_MAIN {
     CHECK_EQ_I(rows_and_columns(64, 14281, false, 2), 3);
     CHECK_EQ_I(rows_and_columns(52, 14282, false, 2), 3);
     rows_and_columns(60, 14281, false, 3);
+    /* Shorter ones: of one block and of two; a team's, which are no multiple of those that start
+     * alike. A long one of whole vectors, by three blocks. */
+    CHECK_EQ_I(rows_and_columns(32, 1201, false, 2), 2);
+    CHECK_EQ_I(rows_and_columns(16, 3601, false, 2), 1);
+    CHECK_EQ_I(rows_and_columns(40, 203, false, 2), 2);
+    rows_and_columns(36, 203, false, 3);
+    CHECK_EQ_I(rows_and_columns(17, 10248, false, 2), 1);
     rows_and_columns(97, 72, false, 2); /* the last row of a block is not there */
     rows_and_columns(97, 72, true, 0);
     rows_and_columns(20, 64, false, 3); /* too few rows */

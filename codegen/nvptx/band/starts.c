@@ -1,0 +1,220 @@
+/* Short rows that start at any element of a vector. A block takes neighbouring rows in one turn, so
+ * many that the first starts with a vector: each of its teams then has rows which all start at one
+ * element of a vector, others than those of the next team. So a team walks its rows from the start
+ * of that vector on, and keeps sums of columns so many elements further along; the block joins them
+ * column by column. Vectors at both ends of a row hold elements of its neighbours, which folds of
+ * the row take for zero. */
+#include "codegen/nvptx/band/band.h"
+
+/* --- The kernel as a team walks it ------------------------------------------------------------ */
+
+static bool is_row_access(const Band *b, KVal v) {
+    const Gpu *g = b->r.team.g;
+    const KOp *o = &g->k->ops[v];
+    const uint32_t dom = g->rows->dom[v], both = b->r.axes | 1u << b->turn;
+    return (o->op == K_kload || o->op == K_kstore) && (dom & both) == both;
+}
+
+static uint32_t new_symbol(ExprPool *p, SymInfo info) {
+    uint32_t sym = 0;
+    (void)expr_is_sym(p, expr_sym_new(p, info), &sym);
+    return sym;
+}
+
+static Kernel *copy_kernel(const Gpu *g) {
+    Kernel *k = arena_copy(g->e->arena, g->k, sizeof *k);
+    k->ops = arena_copy(g->e->arena, k->ops, k->nops * sizeof *k->ops);
+    k->axes = arena_copy(g->e->arena, k->axes, k->naxes * sizeof *k->axes);
+    return k;
+}
+
+/* Elements between a vector's start and the rows' farthest one behind it. */
+static uint32_t farthest(const Band *b) {
+    return BAND_EVEN - BAND_EVEN / b->classes;
+}
+
+/* Rows lie side by side, and there are whole vectors of them. */
+static bool lie_together(Band *b) {
+    const Gpu *g = b->r.team.g;
+    int64_t least, most;
+    if (!band_find_rows(b)) return false;
+    expr_range(g->e->exprs, b->rows, &least, &most);
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (is_row_access(b, v) && !band_is_row(b, v, most)) return false;
+    return expr_divisor(g->e->exprs, b->rows) % b->classes == 0;
+}
+
+/* A row's first vector is vector number `start` of memory, and columns are counted from there on.
+ * What reads or stores parts of rows alone asks Band.inside (edges.c). */
+bool band_enter_starts(Band *b) {
+    Gpu *g = b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    const uint32_t was = g->k->axes[b->r.lane].sym;
+    for (b->classes = BAND_EVEN; b->columns * b->classes / 2 % BAND_EVEN == 0;) b->classes /= 2;
+    if (!lie_together(b)) return false;
+    band_forget_mask(b);
+    b->lists.start =
+        new_symbol(p, (SymInfo){.name = "start", .kind = SYM_AXIS, .hi = INT64_C(1) << 48});
+    b->lists.moved =
+        new_symbol(p, (SymInfo){.name = "moved", .kind = SYM_AXIS, .lo = 1 - BAND_EVEN, .hi = 0});
+    const int64_t most = b->columns + farthest(b) + BAND_EVEN - 1,
+                  all = most / BAND_EVEN * BAND_EVEN;
+    const uint32_t lane =
+        new_symbol(p, (SymInfo){.name = "column", .kind = SYM_AXIS, .hi = all - 1});
+    Expr column = expr_sym_ref(p, lane);
+    Expr own = expr_add(p, column, expr_sym_ref(p, b->lists.moved));
+    Expr start = expr_muli(p, expr_sym_ref(p, b->lists.start), BAND_EVEN);
+    b->inside =
+        expr_and(p, expr_le(p, expr_const(p, 0), own), expr_lt(p, own, expr_const(p, b->columns)));
+    Kernel *k = copy_kernel(g);
+    k->axes[b->r.lane].sym = lane;
+    k->axes[b->r.lane].extent = expr_const(p, all);
+    for (KVal v = 1; v < k->nops; v++) {
+        KOp *o = &k->ops[v];
+        const bool load = o->op == K_kload && expr_uses(p, o->index, was);
+        if (is_row_access(b, v)) {
+            o->index = expr_add(p, start, column);
+            o->mask = b->inside;
+        } else if (o->index) {
+            o->index = expr_subst(p, o->index, &was, load ? &own : &column, 1);
+            if (load) o->mask = b->inside;
+        }
+    }
+    b->edged = g->k = k;
+    k = copy_kernel(g);
+    for (KVal v = 1; v < k->nops; v++)
+        if (is_row_access(b, v)) k->ops[v].mask = 0;
+    g->k = g->e->k = k;
+    return true;
+}
+
+/* --- What a team's rows have in common -------------------------------------------------------- */
+
+/* Element at which the team's row of a turn begins, from the start of the turn's first one on. */
+static LLVMValueRef begins(const Band *b) {
+    Emit *e = b->r.team.g->e;
+    return LLVMBuildMul(e->b, b->team, emit_i64(e, b->columns), "");
+}
+
+/* Which elements of vector u are the row's: a byte each, all ones. */
+static LLVMValueRef bytes_of(const Band *b, uint32_t u) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    const int64_t first = (int64_t)u * b->r.team.size;
+    LLVMValueRef at = LLVMBuildAdd(e->b, b->r.team.rank, emit_i64(e, first), "");
+    emit_push(e);
+    gpu_bind_lanes(g, (uint32_t)b->r.lane, at);
+    LLVMValueRef is = LLVMBuildSExt(e->b, emit_mask(e, b->inside), emit_vec(e->i8, e->lanes), "");
+    emit_pop(e);
+    return LLVMBuildBitCast(e->b, is, emit_vec(e->i32, e->lanes / 4), "");
+}
+
+void band_starts_init(Band *b) {
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef front = LLVMBuildAnd(e->b, begins(b), emit_i64(e, BAND_EVEN - 1), "");
+    emit_set_sym(e, b->lists.moved, LLVMBuildNeg(e->b, front, ""));
+    for (uint32_t u = 0; u < b->r.pieces; u++)
+        if (band_is_edge(b, u)) b->edge[u] = bytes_of(b, u);
+}
+
+/* All ones in elements of word number `word` of a vector that are the row's. Made anew in every
+ * turn: kept, it would take as many registers as the vector. */
+static HV mask_of(const Band *b, uint32_t u, uint32_t word, uint32_t bytes) {
+    Emit *e = b->r.team.g->e;
+    const uint32_t first = word * 4 / bytes;
+    HV from = b->edge[u];
+    if (e->lanes > 4)
+        from = LLVMBuildExtractElement(e->b, from, emit_i(e, e->i32, first / 4), "");
+    else
+        from = LLVMBuildBitCast(e->b, from, e->i32, "");
+    const uint32_t low = first % 4, high = low + (bytes == 2 ? 1 : 0);
+    const char *text =
+        arena_printf(e->arena, "prmt.b32 $0, $1, 0, 0x%x%x%x%x;", high, high, low, low);
+    return hop_asm(e, e->i32, text, "=r,r", &from, 1);
+}
+
+/* Own load i, of the current scope. */
+static void mask_load(const Band *b, uint32_t u, uint32_t i) {
+    Emit *e = b->r.team.g->e;
+    const Kernel *k = e->k;
+    const uint32_t bytes = (uint32_t)dtype_bytes(k->params[k->ops[b->own[i]].buf].dtype);
+    const uint32_t n = e->lanes * bytes / 4;
+    LLVMValueRef x = emit_value(e, b->own[i]);
+    LLVMTypeRef type = LLVMTypeOf(x);
+    x = LLVMBuildBitCast(e->b, x, emit_vec(e->i32, n), "");
+    for (uint32_t w = 0; w < n; w++) {
+        LLVMValueRef at = emit_i(e, e->i32, w), v = LLVMBuildExtractElement(e->b, x, at, "");
+        v = LLVMBuildAnd(e->b, v, mask_of(b, u, w, bytes), "");
+        x = LLVMBuildInsertElement(e->b, x, v, at, "");
+    }
+    emit_override(e, b->own[i], LLVMBuildBitCast(e->b, x, type, ""));
+}
+
+void band_mask_edges(const Band *b, uint32_t u) {
+    for (uint32_t i = 0; i < b->nown && b->edge[u]; i++) mask_load(b, u, i);
+}
+
+/* --- Sums of a block -------------------------------------------------------------------------- */
+
+/* Shared address of sum s of team `team` (i64), column 0 as the team counts. */
+static LLVMValueRef sums_at(const Band *b, uint32_t s, LLVMValueRef team) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    const int64_t n = expr_value(e->exprs, g->k->axes[b->r.lane].extent);
+    LLVMValueRef p = hop_pointer(e, hop_addi(e, hop_shared(g), 4 * n * b->teams * s));
+    return emit_gep(e, e->f32, p, LLVMBuildMul(e->b, team, emit_i64(e, n), ""));
+}
+
+static void leave_sums(const Band *b, uint32_t s, uint32_t place, const LLVMValueRef *acc) {
+    Emit *e = b->r.team.g->e;
+    const int64_t n = band_part(b), lanes = e->lanes;
+    for (uint32_t u = 0; u < b->r.pieces; u++) {
+        const int64_t first = (int64_t)u * b->r.team.size;
+        EmitIf has;
+        LLVMValueRef v = LLVMBuildAdd(e->b, b->r.team.rank, emit_i64(e, first), "");
+        const bool some = first + b->r.team.size > n;
+        LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, v, emit_i64(e, n), "");
+        if (some) emit_if_begin(e, &has, is);
+        v = LLVMBuildMul(e->b, v, emit_i64(e, lanes), "");
+        LLVMValueRef at = emit_gep(e, e->f32, sums_at(b, place, b->team), v);
+        emit_store_ptr(e, acc[u * b->nsums + s], at, BAND_PIECE);
+        if (some) emit_if_end(e, &has);
+    }
+}
+
+/* A thread a column: teams in their order. */
+static void join_sums(Band *b, uint32_t s, uint32_t place, BandStoreSum store) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    const uint32_t lanes = e->lanes;
+    LLVMValueRef all = NULL;
+    e->lanes = 1;
+    *l = emit_loop(e, 0);
+    emit_loop_begin(e, l, "column", g->tid, emit_i64(e, b->columns), emit_i64(e, b->threads),
+                    false);
+    for (uint32_t i = 0; i < b->teams; i++) {
+        const int64_t front = (int64_t)i * b->columns % BAND_EVEN;
+        LLVMValueRef at = LLVMBuildAdd(e->b, l->i, emit_i64(e, front), "");
+        at = emit_gep(e, e->f32, sums_at(b, place, emit_i64(e, i)), at);
+        LLVMValueRef x = emit_load(e, e->f32, at, sizeof(float));
+        all = all ? LLVMBuildFAdd(e->b, all, x, "") : x;
+    }
+    row_bind(&b->r, b->r.axes, emit_new_sym(e, "column", b->columns - 1, l->i));
+    store(b, s, all);
+    emit_loop_end(e, l);
+    e->lanes = lanes;
+}
+
+void band_join_started(Band *b, const LLVMValueRef *acc, BandMeet meet, BandStoreSum store) {
+    const int64_t n = band_part(b) * b->r.team.g->e->lanes;
+    const bool together = 4 * n * b->teams * b->nsums <= b->bars;
+    uint32_t times = 0;
+    for (uint32_t s = 0; s < b->nsums; s += together ? b->nsums : 1) {
+        const uint32_t end = together ? b->nsums : s + 1;
+        meet(b, times++);
+        for (uint32_t i = s; i < end; i++) leave_sums(b, i, i - s, acc);
+        meet(b, times++);
+        for (uint32_t i = s; i < end; i++) join_sums(b, i, i - s, store);
+    }
+}
