@@ -157,9 +157,10 @@ static void as_it_lies(const Tensor *x, int *order) {
     }
 }
 
-/* to[..] += x^2, over the axes of x in `order`; `stride`: of `to` per axis of x. */
+/* to[..] += x^2, over the axes of x in `order`; `stride`: of `to` per axis of x. `beyond`: in place
+ * of the square of what is not finite. */
 static void add_squares(DType t, const Tensor *x, const int *order, const int64_t *stride,
-                        double *to) {
+                        double beyond, double *to) {
     int inner = order[x->rank - 1];
     int64_t dim[GRAPH_MAX_RANK], from[GRAPH_MAX_RANK], out[GRAPH_MAX_RANK];
     EvalScalar v[EVAL_CHUNK];
@@ -179,14 +180,14 @@ static void add_squares(DType t, const Tensor *x, const int *order, const int64_
             eval_as_doubles(t, m, v);
             double *sum = to + w.off[1] + i * stride[inner];
             for (int64_t k = 0; k < m; k++)
-                sum[k * stride[inner]] += isfinite(v[k].f) ? v[k].f * v[k].f : 0;
+                sum[k * stride[inner]] += isfinite(v[k].f) ? v[k].f * v[k].f : beyond;
         }
     while (walk_next(&w));
 }
 
 /* Euclidean norms of the rows of x along its axis `along`: contiguous, that axis gone. x is read
  * once, in the order in which it lies, and axes along which it is repeated are not read at all. */
-static bool norms(Eval *e, DType t, const Tensor *x, int along, Tensor *out) {
+static bool norms(Eval *e, DType t, const Tensor *x, int along, double beyond, Tensor *out) {
     Tensor once = *x, sums = error_like(x);
     int order[GRAPH_MAX_RANK];
     int64_t stride[GRAPH_MAX_RANK];
@@ -200,7 +201,7 @@ static bool norms(Eval *e, DType t, const Tensor *x, int along, Tensor *out) {
     for (int64_t i = 0, n = eval_numel(&sums); i < n; i++) v[i] = 0;
     for (int i = 0; i < x->rank; i++) stride[i] = i == along ? 0 : sums.stride[i];
     as_it_lies(&once, order);
-    if (eval_numel(&once)) add_squares(t, &once, order, stride, v);
+    if (eval_numel(&once)) add_squares(t, &once, order, stride, beyond, v);
     for (int64_t i = 0, n = eval_numel(&sums); i < n; i++) v[i] = sqrt(v[i]);
     Tensor whole = sums;
     for (int i = 0, r = 0; i < x->rank; i++)
@@ -224,6 +225,7 @@ static double at(const Tensor *t, int64_t i) {
 
 static double product_bound(const Norms *x, int64_t i, int64_t j, double own) {
     double a = at(&x->a, i), b = at(&x->b, j), ea = at(&x->ea, i), eb = at(&x->eb, j);
+    if (isinf(ea) || isinf(eb)) return INFINITY;
     return own * a * b + ea * b + a * eb + ea * eb;
 }
 
@@ -241,10 +243,10 @@ static bool dot_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, 
     Norms x = {0};
     bool is_float = dtype_is_float(t);
     if (!is_float && !err[0].data && !err[1].data) return true;
-    bool ok = eval_alloc(e, out) && norms(e, t, &in[0], r - 1, &x.a) &&
-              norms(e, t, &in[1], r - 2, &x.b) &&
-              (!err[0].data || norms(e, DT_f64, &err[0], r - 1, &x.ea)) &&
-              (!err[1].data || norms(e, DT_f64, &err[1], r - 2, &x.eb));
+    bool ok = eval_alloc(e, out) && norms(e, t, &in[0], r - 1, 0, &x.a) &&
+              norms(e, t, &in[1], r - 2, 0, &x.b) &&
+              (!err[0].data || norms(e, DT_f64, &err[0], r - 1, INFINITY, &x.ea)) &&
+              (!err[1].data || norms(e, DT_f64, &err[1], r - 2, INFINITY, &x.eb));
     double own = is_float ? SUM_SLACK * sqrt((double)in[0].dim[r - 1]) * eval_compute_unit(t) : 0;
     int64_t rows = y->dim[r - 2], cols = y->dim[r - 1], n_out = ok ? eval_numel(y) : 0;
     double *to = (double *)(void *)out->to;

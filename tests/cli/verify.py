@@ -130,6 +130,15 @@ inits = [numpy_helper.from_array((rng.standard_normal((8, 8)) * 0.35).astype(np.
 save("half_attention", nodes, inits + [h.make_tensor("c", T.FLOAT16, [], [0.3535])], (T.FLOAT16, (256, 8, 8)), (T.FLOAT16, (256, 8, 8)))
 run("verify", "half_attention.onnx")
 
+# What was masked by -inf before it was stored may be anything, and so may products with what is made of it.
+masked = np.where(rng.random((8, 8)) < 0.4, -np.inf, 0).astype(np.float16)
+nodes = [h.make_node("MatMul", ["x", "wq"], ["a"]), h.make_node("Add", ["a", "mask"], ["b"]), h.make_node("Softmax", ["b"], ["p"], axis=-1),
+         h.make_node("Concat", ["p", "x"], ["c"], axis=-1), h.make_node("MatMul", ["p", "wk"], ["v"]), h.make_node("Clip", ["v", "lo", "hi"], ["k"]),
+         h.make_node("MatMul", ["c", "wc"], ["m"]), h.make_node("Add", ["k", "m"], ["y"])]
+save("masked", nodes, inits[:2] + [numpy_helper.from_array(masked, "mask"), h.make_tensor("lo", T.FLOAT16, [], [-8]), h.make_tensor("hi", T.FLOAT16, [], [8]),
+     numpy_helper.from_array((rng.standard_normal((16, 8)) * 0.35).astype(np.float16), "wc")], (T.FLOAT16, (256, 8, 8)), (T.FLOAT16, (256, 8, 8)))
+run("verify", "masked.onnx")
+
 # A step of the quantiser is no error. Values of a sum fall on all sides of the boundaries between codes.
 nodes, inits = [], [h.make_tensor("s", T.FLOAT, (), [0.02]), h.make_tensor("z", T.INT8, (), [3])]
 for i in range(4):
