@@ -107,13 +107,14 @@ static HV skewed(const BandTurns *t, LLVMValueRef row, HV at, uint32_t i) {
 }
 
 /* Who is past the end reads what is not used: the last vector, or, where its owner may write there
- * (edges.c), his own vector in front. */
-static HV inside_part(const Band *b, HV v, int64_t n) {
+ * (edges.c), his own vector in front, or, if he has none, one in the middle. */
+static HV inside_part(const Band *b, HV v, int64_t n, bool front) {
     Emit *e = b->r.team.g->e;
     HV last[2] = {v, hop_i(e, n - 1)};
     if (!b->dealt) return emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
     HV has = LLVMBuildICmp(e->b, LLVMIntULT, v, hop_i(e, n), "");
-    return LLVMBuildSelect(e->b, has, v, hop_addi(e, v, -(int64_t)b->r.team.size), "");
+    HV own = front ? hop_addi(e, v, -(int64_t)b->r.team.size) : hop_i(e, n / 2);
+    return LLVMBuildSelect(e->b, has, v, own, "");
 }
 
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
@@ -124,7 +125,7 @@ HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     HV at = band_stage_at(t, t->stage).rows;
     for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, own_room(b, k) * t->held);
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
-    if (first + b->r.team.size > n) v = inside_part(b, v, n);
+    if (first + b->r.team.size > n) v = inside_part(b, v, n, first > 0);
     if (t->place) {
         HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
         const int64_t each = bytes / e->lanes;
