@@ -69,8 +69,13 @@ void rows_join_store(Rows *r, KVal store);
 void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
-/* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the
- * first at `base`. */
+static inline bool rows_const_int(LLVMValueRef v, int64_t *out) {
+    if (!LLVMIsAConstantInt(v)) return false;
+    *out = LLVMConstIntGetSExtValue(v);
+    return true;
+}
+/* rows_span.c. One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes
+ * elements, the first at `base`. */
 typedef void (*RowsStep)(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
                          LLVMValueRef *acc);
 /* Walks [lo, hi), hi - lo divisible by `divisor`: `blocks` at a time, then one by one, the last
@@ -81,8 +86,6 @@ void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint3
 void rows_scan(Rows *r, KVal v, const Kept *to);
 void rows_sort(Rows *r, KVal v, const Kept *to);
 void rows_compact(Rows *r, KVal v);
-/* Loop over positions of the axis in direction of the scan; the axis symbol is bound inside. */
-void rows_walk_begin(Rows *r, EmitLoop *l, uint32_t axis, bool reverse);
 /* Values of filled rows that the operand may read at this position. */
 void rows_use_kept(Rows *r, uint32_t axis);
 /* Pointer to the kept value at the axis's present position. */

@@ -50,10 +50,10 @@ static bool has_row_op(const Rows *r) {
     return false;
 }
 
-static bool has_sort(const Rows *r) {
+static KVal find_sort(const Rows *r) {
     for (KVal v = 1; v < r->k->nops; v++)
-        if (r->k->ops[v].op == K_ksort) return true;
-    return false;
+        if (r->k->ops[v].op == K_ksort) return v;
+    return 0;
 }
 
 /* Rows keep their reductions' latency: a parallel lane axis wins ties. */
@@ -65,10 +65,24 @@ static double lane_score(Rows *r, uint32_t axis, double anywhere) {
     return s + (r->p.par >> axis & 1 ? 0.1 : 0);
 }
 
-/* A scan may go over a vector of rows; a sort's moves differ from row to row. */
+/* A sort's moves differ from row to row: its lanes are neighbours of one row, if they are that in
+ * memory, and if no scan goes along it one by one. */
+static void choose_sort_lane(Rows *r, KVal sort) {
+    const uint32_t axis = (uint32_t)__builtin_ctz(r->k->ops[sort].axes);
+    for (KVal v = 1; v < r->k->nops; v++)
+        if (r->k->ops[v].op == K_kscan) return;
+    if (access_score(r, axis, FROM_ANYWHERE) > 0) r->lane = (int)axis;
+}
+
+/* A scan may go over a vector of rows. */
 static void choose_lane(Rows *r) {
     r->lane = -1;
-    if (r->e->lanes == 1 || has_sort(r)) return;
+    if (r->e->lanes == 1) return;
+    const KVal sort = find_sort(r);
+    if (sort) {
+        choose_sort_lane(r, sort);
+        return;
+    }
     double best = -1e9;
     bool row_op = has_row_op(r);
     for (uint32_t i = 0; i < r->k->naxes; i++) {

@@ -14,7 +14,8 @@ static LLVMValueRef i64c(Emit *e, int64_t v) {
     return emit_i64(e, v);
 }
 
-void rows_walk_begin(Rows *r, EmitLoop *l, uint32_t axis, bool reverse) {
+/* Loop over positions of the axis in direction of the scan; the axis symbol is bound inside. */
+static void walk_begin(Rows *r, EmitLoop *l, uint32_t axis, bool reverse) {
     Emit *e = r->e;
     LLVMValueRef n = emit_expr(e, r->k->axes[axis].extent);
     emit_loop_begin(e, l, "walk", i64c(e, 0), n, i64c(e, 1), false);
@@ -29,7 +30,8 @@ void rows_use_kept(Rows *r, uint32_t axis) {
         const Kept *q = &r->kept[i];
         if (!(r->filled >> i & 1) || q->axis != axis) continue;
         DType t = (DType)r->k->ops[q->v].dtype;
-        LLVMTypeRef ty = emit_vec(emit_type(e, t), q->varies ? e->lanes : 1);
+        bool lanes = q->varies || (int)axis == r->lane;
+        LLVMTypeRef ty = emit_vec(emit_type(e, t), lanes ? e->lanes : 1);
         emit_override(e, q->v, emit_load(e, ty, rows_kept_at(r, q, 0), (uint32_t)dtype_bytes(t)));
     }
 }
@@ -45,7 +47,7 @@ void rows_scan(Rows *r, KVal v, const Kept *to) {
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, 1);
     l->init[0] = emit_fold_identity(e, (KFold)o->fold, t, to->varies ? e->lanes : 1);
-    rows_walk_begin(r, l, to->axis, o->imm.i & 2);
+    walk_begin(r, l, to->axis, o->imm.i & 2);
     rows_use_kept(r, to->axis);
     LLVMValueRef next = emit_fold_join(e, (KFold)o->fold, t, l->phi[0], operand(r, o, to->varies));
     emit_store_ptr(e, o->imm.i & 1 ? l->phi[0] : next, rows_kept_at(r, to, 0),
@@ -65,7 +67,7 @@ void rows_compact(Rows *r, KVal v) {
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, 1);
     l->init[0] = i64c(e, 0);
-    rows_walk_begin(r, l, (uint32_t)__builtin_ctz(o->axes), false);
+    walk_begin(r, l, (uint32_t)__builtin_ctz(o->axes), false);
     LLVMValueRef c = operand(r, o, false);
     EmitIf cond;
     emit_if_begin(e, &cond, c);

@@ -1,29 +1,48 @@
-/* Sorts of one row into scratch: merges, bottom up. What has at most 32 bits is merged as words,
- * the key above and the position below, all of them different; other keys are looked up by their
- * positions. Where only the first few places are read, a word that comes behind as many others is
- * dropped as soon as it is seen: of a row of 32,000 and 50 places, all but 400. */
+/* Sorts of one row into scratch, over vectors of elements where these are neighbours. What has at
+ * most 32 bits is sorted as words, the key above and the position below, all of them different: a
+ * few by counting how many are less, more by the digits of their keys. Longer keys are looked up by
+ * their positions and merged. Where only the first few places are read, a key that comes behind as
+ * many others is dropped as soon as it is seen: of a row of 32,000 and 50 places, all but 400. */
 #include "codegen/cpu/rows.h"
 
-#define MOST_KEPT  (1 << 20) /* places: with more, a row is sorted as a whole */
-#define ROOM_LEAST 16        /* words that are collected behind those that lead so far, at least */
+#define MOST_KEPT   (1 << 20) /* places: with more, a row is sorted as a whole */
+#define ROOM_STEP   64        /* words that are collected are a multiple of these */
+#define MOST_RANKED 128       /* words: counting takes longer than digits from there on */
+#define RANKED      8         /* words of a vector; as many lie behind the last one */
+#define DIGITS      4         /* of a key, 8 bits each */
+#define DIGIT_SIZE  256
 
 typedef struct Sort {
+    Rows *r;
     Emit *e;
+    const KOp *o;
     DType t;
+    uint32_t axis;
     bool descending, words;
-    LLVMTypeRef key;      /* in memory, of a sort without words */
-    LLVMValueRef keys, n; /* n: how many are merged */
+    LLVMTypeRef key; /* in memory, of a sort without words */
+    LLVMValueRef keys, a, b, counts, hits;
+    int64_t keep, room, most; /* most: words at once, 0: unknown */
+    LLVMValueRef n;           /* how many are sorted */
 } Sort;
 
 static LLVMValueRef i64c(Emit *e, int64_t v) {
     return emit_i64(e, v);
 }
 
+static LLVMValueRef order_at(Emit *e, LLVMValueRef order, LLVMValueRef i) {
+    return emit_gep(e, e->i64, order, i);
+}
+
+static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+/* --- Merges ------------------------------------------------------------------------------- */
+
 static LLVMValueRef key_at(Sort *s, LLVMValueRef i) {
     uint32_t align = (uint32_t)dtype_bytes(s->t);
-    LLVMValueRef v = emit_load(s->e, s->key, emit_gep(s->e, s->key, s->keys, i), align);
-    if (s->t == DT_bool) v = LLVMBuildTrunc(s->e->b, v, s->e->i1, "");
-    return v;
+    return emit_load(s->e, s->key, emit_gep(s->e, s->key, s->keys, i), align);
 }
 
 /* a belongs before b; NaN is last in either direction. */
@@ -35,15 +54,6 @@ static LLVMValueRef before(Sort *s, LLVMValueRef a, LLVMValueRef b) {
     LLVMValueRef an = emit_map(e, OP_isnan, s->t, a, NULL, NULL);
     LLVMValueRef bn = emit_map(e, OP_isnan, s->t, b, NULL, NULL);
     return LLVMBuildOr(e->b, less, LLVMBuildAnd(e->b, bn, LLVMBuildNot(e->b, an, ""), ""), "");
-}
-
-static LLVMValueRef order_at(Emit *e, LLVMValueRef order, LLVMValueRef i) {
-    return emit_gep(e, e->i64, order, i);
-}
-
-static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    LLVMValueRef v[2] = {a, b};
-    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
 
 /* Merges from[lo, mid) and from[mid, hi) into to[lo, hi). Positions past a run's end are clamped so
@@ -60,8 +70,7 @@ static void merge_runs(Sort *s, LLVMValueRef from, LLVMValueRef to, LLVMValueRef
     LLVMValueRef i = l->phi[0], j = l->phi[1];
     LLVMValueRef oi = emit_load(e, e->i64, order_at(e, from, smin(e, i, last)), 8);
     LLVMValueRef oj = emit_load(e, e->i64, order_at(e, from, smin(e, j, last)), 8);
-    LLVMValueRef wins = s->words ? LLVMBuildICmp(e->b, LLVMIntULT, oj, oi, "")
-                                 : before(s, key_at(s, oj), key_at(s, oi));
+    LLVMValueRef wins = before(s, key_at(s, oj), key_at(s, oi));
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, j, hi, "");
     LLVMValueRef right = LLVMBuildOr(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, i, mid, ""),
                                      LLVMBuildAnd(e->b, more, wins, ""), "");
@@ -72,8 +81,8 @@ static void merge_runs(Sort *s, LLVMValueRef from, LLVMValueRef to, LLVMValueRef
     emit_loop_end(e, l);
 }
 
-/* Returns where the sorted order ended up. */
-static LLVMValueRef merge_sort(Sort *s, LLVMValueRef a, LLVMValueRef b) {
+/* Bottom up. Returns where the sorted order ended up. */
+static LLVMValueRef merge_sort(Sort *s) {
     Emit *e = s->e;
     EmitLoop *level = ARENA_NEW(e->arena, EmitLoop), *run = ARENA_NEW(e->arena, EmitLoop);
     LLVMValueRef zeros[2] = {LLVMBuildSub(e->b, s->n, i64c(e, 1), ""),
@@ -85,8 +94,8 @@ static LLVMValueRef merge_sort(Sort *s, LLVMValueRef a, LLVMValueRef b) {
     LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSGT, s->n, i64c(e, 1), "");
     levels = LLVMBuildSelect(e->b, some, levels, i64c(e, 0), "");
     *level = emit_loop(e, 2);
-    level->init[0] = a;
-    level->init[1] = b;
+    level->init[0] = s->a;
+    level->init[1] = s->b;
     emit_loop_begin(e, level, "level", i64c(e, 0), levels, i64c(e, 1), false);
     LLVMValueRef w = LLVMBuildShl(e->b, i64c(e, 1), level->i, "");
     LLVMValueRef w2 = LLVMBuildShl(e->b, w, i64c(e, 1), "");
@@ -101,138 +110,360 @@ static LLVMValueRef merge_sort(Sort *s, LLVMValueRef a, LLVMValueRef b) {
     return level->out[0];
 }
 
-static LLVMValueRef i32c(Emit *e, uint32_t v) {
-    return LLVMConstInt(e->i32, v, false);
-}
+/* --- Words -------------------------------------------------------------------------------- */
 
 /* Bits of an f32 in the order of the numbers; -0 is 0. */
-static LLVMValueRef float_bits(Emit *e, LLVMValueRef x) {
-    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, e->i32, ""), sign = i32c(e, 1u << 31);
+static LLVMValueRef float_bits(Emit *e, LLVMValueRef x, LLVMTypeRef word) {
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, word, ""), sign = emit_i(e, word, INT32_MIN);
     LLVMValueRef zero = LLVMBuildICmp(e->b, LLVMIntEQ, bits, sign, "");
-    bits = LLVMBuildSelect(e->b, zero, i32c(e, 0), bits, "");
-    LLVMValueRef flip = LLVMBuildAShr(e->b, bits, i32c(e, 31), "");
+    bits = LLVMBuildSelect(e->b, zero, LLVMConstNull(word), bits, "");
+    LLVMValueRef flip = LLVMBuildAShr(e->b, bits, emit_i(e, word, 31), "");
     return LLVMBuildXor(e->b, bits, LLVMBuildOr(e->b, flip, sign, ""), "");
 }
 
-static LLVMValueRef whole_bits(Sort *s, LLVMValueRef x) {
+static LLVMValueRef whole_bits(Sort *s, LLVMValueRef x, LLVMTypeRef word) {
     Emit *e = s->e;
     bool is_signed = dtype_is_int(s->t) && dtype_is_signed(s->t);
-    x = LLVMBuildIntCast2(e->b, x, e->i32, is_signed, "");
-    return is_signed ? LLVMBuildXor(e->b, x, i32c(e, 1u << 31), "") : x;
+    x = LLVMBuildIntCast2(e->b, x, word, is_signed, "");
+    return is_signed ? LLVMBuildXor(e->b, x, emit_i(e, word, INT32_MIN), "") : x;
 }
 
-/* Of the element x at a position: words are in the order of elements; NaN is last either way. */
-static LLVMValueRef word_of(Sort *s, LLVMValueRef x, LLVMValueRef at) {
+/* Of the elements here: keys are in the order of elements; NaN is last either way. */
+static LLVMValueRef keys_here(Sort *s) {
     Emit *e = s->e;
-    bool real = dtype_is_float(s->t);
-    LLVMValueRef key = real ? float_bits(e, x) : whole_bits(s, x);
+    const bool real = dtype_is_float(s->t);
+    LLVMTypeRef word = emit_vec(e->i32, e->lanes);
+    LLVMValueRef x = emit_value_lanes(e, s->o->in[0]);
+    if (dtype_is_half(s->t)) x = emit_cast(e, s->t, DT_f32, x);
+    LLVMValueRef key = real ? float_bits(e, x, word) : whole_bits(s, x, word);
     if (s->descending) key = LLVMBuildNot(e->b, key, "");
-    if (real) {
-        LLVMValueRef nan = emit_map(e, OP_isnan, DT_f32, x, NULL, NULL);
-        key = LLVMBuildSelect(e->b, nan, i32c(e, UINT32_MAX), key, "");
-    }
-    key = LLVMBuildShl(e->b, LLVMBuildZExt(e->b, key, e->i64, ""), i64c(e, 32), "");
-    at = LLVMBuildAnd(e->b, at, i64c(e, UINT32_MAX), "");
-    return LLVMBuildOr(e->b, key, at, "");
+    if (!real) return key;
+    LLVMValueRef nan = emit_map(e, OP_isnan, DT_f32, x, NULL, NULL);
+    return LLVMBuildSelect(e->b, nan, LLVMConstAllOnes(word), key, "");
 }
 
-static void copy_words(Emit *e, LLVMValueRef from, LLVMValueRef to, LLVMValueRef n) {
+static LLVMValueRef positions_here(Sort *s) {
+    Emit *e = s->e;
+    LLVMValueRef at = emit_expr(e, expr_sym_ref(e->exprs, s->r->k->axes[s->axis].sym));
+    return e->lanes > 1 ? emit_splat(e, at) : at;
+}
+
+static LLVMValueRef words_here(Sort *s, LLVMValueRef keys) {
+    Emit *e = s->e;
+    LLVMTypeRef t = emit_vec(e->i64, e->lanes);
+    keys = LLVMBuildShl(e->b, LLVMBuildZExt(e->b, keys, t, ""), emit_i(e, t, 32), "");
+    LLVMValueRef at = LLVMBuildAnd(e->b, positions_here(s), emit_i(e, t, UINT32_MAX), "");
+    return LLVMBuildOr(e->b, keys, at, "");
+}
+
+/* How many words are less than the one at each place; n of them, then a vector that none exceeds.
+ */
+static void count_less(Sort *s) {
+    Emit *e = s->e;
+    EmitLoop *of = ARENA_NEW(e->arena, EmitLoop), *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMTypeRef t = LLVMVectorType(e->i64, RANKED);
+    enum { STEPS = 4 };
+    emit_store_ptr(e, LLVMConstAllOnes(t), order_at(e, s->a, s->n), 8);
+    emit_loop_begin(e, of, "ranked", i64c(e, 0), s->n, i64c(e, RANKED), false);
+    LLVMValueRef mine = emit_load(e, t, order_at(e, s->a, of->i), 8);
+    *l = emit_loop(e, 1);
+    l->init[0] = LLVMConstNull(t);
+    emit_loop_begin(e, l, "less", i64c(e, 0), s->n, i64c(e, STEPS), false);
+    for (int u = 0; u < STEPS; u++) {
+        LLVMValueRef at = LLVMBuildAdd(e->b, l->i, i64c(e, u), "");
+        LLVMValueRef other = emit_load(e, e->i64, order_at(e, s->a, at), 8);
+        LLVMValueRef less =
+            LLVMBuildICmp(e->b, LLVMIntULT, emit_splat_n(e, other, RANKED), mine, "");
+        l->next[0] = LLVMBuildSub(e->b, l->next[0], LLVMBuildSExt(e->b, less, t, ""), "");
+    }
+    emit_loop_end(e, l);
+    emit_store_ptr(e, l->out[0], order_at(e, s->counts, of->i), 8);
+    emit_loop_end(e, of);
+}
+
+/* a to b, each word to the place that is its count. */
+static void rank_sort(Sort *s) {
+    Emit *e = s->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    emit_loop_begin(e, l, "keep", i64c(e, 0), n, i64c(e, 1), false);
-    emit_store_ptr(e, emit_load(e, e->i64, order_at(e, from, l->i), 8), order_at(e, to, l->i), 8);
+    count_less(s);
+    emit_loop_begin(e, l, "place", i64c(e, 0), s->n, i64c(e, 1), false);
+    LLVMValueRef to = emit_load(e, e->i64, order_at(e, s->counts, l->i), 8);
+    emit_store_ptr(e, emit_load(e, e->i64, order_at(e, s->a, l->i), 8), order_at(e, s->b, to), 8);
     emit_loop_end(e, l);
 }
 
-static LLVMValueRef element(Rows *r, const Sort *s, const KOp *o) {
-    LLVMValueRef x = emit_value(r->e, o->in[0]);
-    if (dtype_is_half(s->t)) return emit_cast(r->e, s->t, DT_f32, x);
-    return x;
+/* Of digit d (a number from the last one) of a word: where its count is. */
+static LLVMValueRef digit_at(Sort *s, LLVMValueRef word, LLVMValueRef d) {
+    Emit *e = s->e;
+    LLVMValueRef by = LLVMBuildAdd(e->b, LLVMBuildShl(e->b, d, i64c(e, 3), ""), i64c(e, 32), "");
+    LLVMValueRef v = LLVMBuildLShr(e->b, word, by, "");
+    v = LLVMBuildAnd(e->b, v, i64c(e, DIGIT_SIZE - 1), "");
+    LLVMValueRef table = LLVMBuildMul(e->b, d, i64c(e, DIGIT_SIZE), "");
+    return emit_gep(e, e->i32, s->counts, LLVMBuildAdd(e->b, table, v, ""));
 }
 
-/* Collects words in front of the last of the first `keep`; when there is no room for more, those
- * that lead stay. Leaves s->n of them in a, not in order. */
-static void collect(Rows *r, Sort *s, const KOp *o, const Kept *to, int64_t keep, LLVMValueRef a,
-                    LLVMValueRef b) {
+static void count_digits(Sort *s) {
     Emit *e = s->e;
-    const int64_t room = keep + (keep > ROOM_LEAST ? keep : ROOM_LEAST);
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop), *full = ARENA_NEW(e->arena, EmitLoop);
-    *l = emit_loop(e, 2);
+    EmitLoop *zero = ARENA_NEW(e->arena, EmitLoop), *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMTypeRef line = LLVMVectorType(e->i32, 16);
+    LLVMValueRef one = LLVMConstInt(e->i32, 1, false);
+    emit_loop_begin(e, zero, "zero", i64c(e, 0), i64c(e, DIGITS * DIGIT_SIZE), i64c(e, 16), false);
+    emit_store_ptr(e, LLVMConstNull(line), emit_gep(e, e->i32, s->counts, zero->i), 64);
+    emit_loop_end(e, zero);
+    emit_loop_begin(e, l, "count", i64c(e, 0), s->n, i64c(e, 1), false);
+    LLVMValueRef word = emit_load(e, e->i64, order_at(e, s->a, l->i), 8);
+    for (int d = 0; d < DIGITS; d++) {
+        LLVMValueRef at = digit_at(s, word, i64c(e, d));
+        emit_store_ptr(e, LLVMBuildAdd(e->b, emit_load(e, e->i32, at, 4), one, ""), at, 4);
+    }
+    emit_loop_end(e, l);
+}
+
+/* Counts of digit d to first places. */
+static void first_places(Sort *s, LLVMValueRef d) {
+    Emit *e = s->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef lo = LLVMBuildMul(e->b, d, i64c(e, DIGIT_SIZE), "");
+    LLVMValueRef hi = LLVMBuildAdd(e->b, lo, i64c(e, DIGIT_SIZE), "");
+    *l = emit_loop(e, 1);
+    l->init[0] = LLVMConstNull(e->i32);
+    emit_loop_begin(e, l, "first", lo, hi, i64c(e, 4), false);
+    for (int u = 0; u < 4; u++) {
+        LLVMValueRef at = LLVMBuildAdd(e->b, l->i, i64c(e, u), "");
+        LLVMValueRef p = emit_gep(e, e->i32, s->counts, at);
+        LLVMValueRef n = emit_load(e, e->i32, p, 4);
+        emit_store_ptr(e, l->next[0], p, 4);
+        l->next[0] = LLVMBuildAdd(e->b, l->next[0], n, "");
+    }
+    emit_loop_end(e, l);
+}
+
+/* From the last digit to the first, each time in the order so far; positions stand in order before.
+ * A digit that all words share moves none. Returns where the words ended up. */
+static LLVMValueRef digit_sort(Sort *s) {
+    Emit *e = s->e;
+    EmitLoop *d = ARENA_NEW(e->arena, EmitLoop), *move = ARENA_NEW(e->arena, EmitLoop);
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef one = LLVMConstInt(e->i32, 1, false);
+    count_digits(s);
+    *d = emit_loop(e, 2);
+    d->init[0] = s->a;
+    d->init[1] = s->b;
+    emit_loop_begin(e, d, "digit", i64c(e, 0), i64c(e, DIGITS), i64c(e, 1), false);
+    LLVMValueRef from = d->phi[0], to = d->phi[1];
+    LLVMValueRef word = emit_load(e, e->i64, from, 8);
+    LLVMValueRef same = emit_load(e, e->i32, digit_at(s, word, d->i), 4);
+    LLVMValueRef n = LLVMBuildTrunc(e->b, s->n, e->i32, "");
+    LLVMValueRef moves = LLVMBuildICmp(e->b, LLVMIntNE, same, n, "");
+    LLVMValueRef turns = LLVMBuildZExt(e->b, moves, e->i64, "");
+    emit_loop_begin(e, move, "move", i64c(e, 0), turns, i64c(e, 1), false);
+    first_places(s, d->i);
+    emit_loop_begin(e, l, "place", i64c(e, 0), s->n, i64c(e, 1), false);
+    word = emit_load(e, e->i64, order_at(e, from, l->i), 8);
+    LLVMValueRef at = digit_at(s, word, d->i), place = emit_load(e, e->i32, at, 4);
+    emit_store_ptr(e, LLVMBuildAdd(e->b, place, one, ""), at, 4);
+    place = LLVMBuildZExt(e->b, place, e->i64, "");
+    emit_store_ptr(e, word, order_at(e, to, place), 8);
+    emit_loop_end(e, l);
+    emit_loop_end(e, move);
+    d->next[0] = LLVMBuildSelect(e->b, moves, to, from, "");
+    d->next[1] = LLVMBuildSelect(e->b, moves, from, to, "");
+    emit_loop_end(e, d);
+    return d->out[0];
+}
+
+/* s->n words in a, by n; returns where they are in order. */
+static LLVMValueRef word_sort(Sort *s) {
+    Emit *e = s->e;
+    EmitLoop *few = ARENA_NEW(e->arena, EmitLoop), *many = ARENA_NEW(e->arena, EmitLoop);
+    if (s->most && s->most <= MOST_RANKED) {
+        rank_sort(s);
+        return s->b;
+    }
+    LLVMValueRef is_few = LLVMBuildICmp(e->b, LLVMIntSLE, s->n, i64c(e, MOST_RANKED), "");
+    LLVMValueRef turns = LLVMBuildZExt(e->b, is_few, e->i64, "");
+    emit_loop_begin(e, few, "few", i64c(e, 0), turns, i64c(e, 1), false);
+    rank_sort(s);
+    emit_loop_end(e, few);
+    *many = emit_loop(e, 1);
+    many->init[0] = s->b;
+    emit_loop_begin(e, many, "many", turns, i64c(e, 1), i64c(e, 1), false);
+    many->next[0] = digit_sort(s);
+    emit_loop_end(e, many);
+    return many->out[0];
+}
+
+/* --- One row ------------------------------------------------------------------------------ */
+
+static void here(Sort *s, Expr base, LLVMValueRef mask) {
+    emit_push(s->e);
+    emit_bind_lanes(s->e, s->r->k->axes[s->axis].sym, base, mask, true);
+    rows_use_kept(s->r, s->axis);
+}
+
+static void fill_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
+                      LLVMValueRef *acc) {
+    Sort *s = ctx;
+    Emit *e = r->e;
+    (void)n, (void)acc;
+    LLVMValueRef at = emit_expr(e, base);
+    here(s, base, mask);
+    if (!s->words)
+        emit_store_ptr(e, emit_value_lanes(e, s->o->in[0]), emit_gep(e, s->key, s->keys, at),
+                       (uint32_t)dtype_bytes(s->t));
+    LLVMValueRef v = s->words ? words_here(s, keys_here(s)) : positions_here(s);
+    emit_store_ptr(e, v, order_at(e, s->a, at), 8);
+    emit_pop(e);
+}
+
+/* Only the first places stay. Returns the key of the last of them. */
+static LLVMValueRef cut(Sort *s) {
+    Emit *e = s->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef from = word_sort(s), keep = i64c(e, s->keep);
+    LLVMTypeRef t = LLVMVectorType(e->i64, RANKED);
+    emit_loop_begin(e, l, "keep", i64c(e, 0), keep, i64c(e, RANKED), false);
+    emit_store_ptr(e, emit_load(e, t, order_at(e, from, l->i), 8), order_at(e, s->a, l->i), 8);
+    emit_loop_end(e, l);
+    LLVMValueRef last = emit_load(e, e->i64, order_at(e, s->a, i64c(e, s->keep - 1)), 8);
+    return LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, last, i64c(e, 32), ""), e->i32, "");
+}
+
+/* Those that are hit behind the first `count` words; returns how many there are then. */
+static LLVMValueRef append(Sort *s, LLVMValueRef words, LLVMValueRef hit, LLVMValueRef count) {
+    Emit *e = s->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMTypeRef bytes = emit_vec(e->i8, e->lanes);
+    LLVMValueRef seen = order_at(e, s->hits, i64c(e, e->widest));
+    emit_store_ptr(e, words, s->hits, 8);
+    emit_store_ptr(e, LLVMBuildZExt(e->b, hit, bytes, ""), seen, 1);
+    *l = emit_loop(e, 1);
+    l->init[0] = count;
+    emit_loop_begin(e, l, "hit", i64c(e, 0), i64c(e, e->lanes), i64c(e, 1), true);
+    LLVMValueRef word = emit_load(e, e->i64, order_at(e, s->hits, l->i), 8);
+    emit_store_ptr(e, word, order_at(e, s->a, l->phi[0]), 8);
+    LLVMValueRef more = emit_load(e, e->i8, emit_gep(e, e->i8, seen, l->i), 1);
+    l->next[0] = LLVMBuildAdd(e->b, l->phi[0], LLVMBuildZExt(e->b, more, e->i64, ""), "");
+    emit_loop_end(e, l);
+    return l->out[0];
+}
+
+/* acc: how many words are collected, and the key that those to come are less than: at an equal one
+ * the position is behind. */
+static void collect_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
+                         LLVMValueRef *acc) {
+    Sort *s = ctx;
+    Emit *e = r->e;
+    EmitLoop *some = ARENA_NEW(e->arena, EmitLoop), *full = ARENA_NEW(e->arena, EmitLoop);
+    (void)n;
+    here(s, base, mask);
+    LLVMValueRef keys = keys_here(s), words = words_here(s, keys);
+    LLVMValueRef lead = e->lanes > 1 ? emit_splat(e, acc[1]) : acc[1];
+    LLVMValueRef hit = LLVMBuildICmp(e->b, LLVMIntULT, keys, lead, ""), any = hit;
+    if (mask) any = hit = LLVMBuildAnd(e->b, hit, mask, "");
+    if (e->lanes > 1) any = emit_intrinsic(e, "llvm.vector.reduce.or", LLVMTypeOf(hit), &hit, 1);
+    *some = emit_loop(e, 2);
+    some->init[0] = acc[0];
+    some->init[1] = acc[1];
+    emit_loop_begin(e, some, "some", i64c(e, 0), LLVMBuildZExt(e->b, any, e->i64, ""), i64c(e, 1),
+                    false);
+    s->n = append(s, words, hit, acc[0]);
+    LLVMValueRef is_full = LLVMBuildICmp(e->b, LLVMIntSGE, s->n, i64c(e, s->room), "");
     *full = emit_loop(e, 2);
-    l->init[0] = i64c(e, 0);
-    l->init[1] = LLVMConstAllOnes(e->i64);
-    rows_walk_begin(r, l, to->axis, false);
-    rows_use_kept(r, to->axis);
-    LLVMValueRef word = word_of(s, element(r, s, o), l->i);
-    emit_store_ptr(e, word, order_at(e, a, l->phi[0]), 8);
-    LLVMValueRef leads = LLVMBuildICmp(e->b, LLVMIntULT, word, l->phi[1], "");
-    full->init[0] = LLVMBuildAdd(e->b, l->phi[0], LLVMBuildZExt(e->b, leads, e->i64, ""), "");
-    full->init[1] = l->phi[1];
-    LLVMValueRef is_full = LLVMBuildICmp(e->b, LLVMIntEQ, full->init[0], i64c(e, room), "");
+    full->init[0] = s->n;
+    full->init[1] = acc[1];
     emit_loop_begin(e, full, "full", i64c(e, 0), LLVMBuildZExt(e->b, is_full, e->i64, ""),
                     i64c(e, 1), false);
-    s->n = i64c(e, room);
-    copy_words(e, merge_sort(s, a, b), a, i64c(e, keep));
-    full->next[0] = i64c(e, keep);
-    full->next[1] = emit_load(e, e->i64, order_at(e, a, i64c(e, keep - 1)), 8);
+    full->next[1] = cut(s);
+    full->next[0] = i64c(e, s->keep);
     emit_loop_end(e, full);
-    l->next[0] = full->out[0];
-    l->next[1] = full->out[1];
-    emit_loop_end(e, l);
-    s->n = l->out[0];
+    some->next[0] = full->out[0];
+    some->next[1] = full->out[1];
+    emit_loop_end(e, some);
+    emit_pop(e);
+    acc[0] = some->out[0];
+    acc[1] = some->out[1];
 }
 
-/* All elements, as words or as keys and positions. */
-static void fill(Rows *r, Sort *s, const KOp *o, const Kept *to, LLVMValueRef a) {
+/* From s->room elements in a on: words that come before the last of the first places so far. */
+static void collect(Sort *s, LLVMValueRef n) {
     Emit *e = s->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    rows_walk_begin(r, l, to->axis, false);
-    rows_use_kept(r, to->axis);
-    LLVMValueRef x = s->words ? element(r, s, o) : emit_value(e, o->in[0]);
-    if (!s->words)
-        emit_store_ptr(e, x, emit_gep(e, s->key, s->keys, l->i), (uint32_t)dtype_bytes(s->t));
-    emit_store_ptr(e, s->words ? word_of(s, x, l->i) : l->i, order_at(e, a, l->i), 8);
-    emit_loop_end(e, l);
+    EmitLoop *more = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef is_more = LLVMBuildICmp(e->b, LLVMIntSGT, n, i64c(e, s->room), "");
+    *more = emit_loop(e, 1);
+    more->init[0] = s->n;
+    emit_loop_begin(e, more, "more", i64c(e, 0), LLVMBuildZExt(e->b, is_more, e->i64, ""),
+                    i64c(e, 1), false);
+    s->n = i64c(e, s->room);
+    LLVMValueRef acc[2] = {i64c(e, s->keep), cut(s)};
+    const int64_t all = expr_divisor(e->exprs, s->r->k->axes[s->axis].extent), even = all & -all;
+    rows_span(s->r, i64c(e, s->room), n, even && even < ROOM_STEP ? even : ROOM_STEP, 1, 2, acc,
+              collect_step, s);
+    more->next[0] = acc[0];
+    emit_loop_end(e, more);
+    s->n = more->out[0];
 }
 
-/* The first s->n places from `sorted`, and 0 behind them. */
-static void give_places(Rows *r, const Sort *s, const Kept *to, LLVMValueRef sorted,
-                        LLVMValueRef n) {
+typedef struct Places {
+    const Sort *s;
+    const Kept *to;
+    LLVMValueRef from;
+} Places;
+
+static void place_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
+                       LLVMValueRef *acc) {
+    const Places *p = ctx;
+    Emit *e = r->e;
+    (void)n, (void)acc, (void)mask;
+    LLVMTypeRef t = emit_vec(e->i64, e->lanes);
+    LLVMValueRef v = emit_load(e, t, order_at(e, p->from, emit_expr(e, base)), 8);
+    emit_push(e);
+    emit_bind(e, r->k->axes[p->to->axis].sym, base);
+    if (p->s->words) v = LLVMBuildAnd(e->b, v, emit_i(e, t, UINT32_MAX), "");
+    emit_store_ptr(e, v, rows_kept_at(r, p->to, 0), 8);
+    emit_pop(e);
+}
+
+static Expr with_vector(Emit *e, Expr n) {
+    return expr_addi(e->exprs, n, e->widest > RANKED ? e->widest : RANKED);
+}
+
+static void sort_memory(Sort *s, Expr room) {
     Emit *e = s->e;
-    const uint32_t sym = r->k->axes[to->axis].sym;
-    EmitLoop *copy = ARENA_NEW(e->arena, EmitLoop), *rest = ARENA_NEW(e->arena, EmitLoop);
-    emit_loop_begin(e, copy, "copy", i64c(e, 0), s->n, i64c(e, 1), false);
-    emit_set_sym(e, sym, copy->i);
-    LLVMValueRef from = emit_load(e, e->i64, order_at(e, sorted, copy->i), 8);
-    if (s->words) from = LLVMBuildAnd(e->b, from, i64c(e, UINT32_MAX), "");
-    emit_store_ptr(e, from, rows_kept_at(r, to, 0), 8);
-    emit_loop_end(e, copy);
-    emit_loop_begin(e, rest, "rest", s->n, n, i64c(e, 1), false);
-    emit_set_sym(e, sym, rest->i);
-    emit_store_ptr(e, i64c(e, 0), rows_kept_at(r, to, 0), 8);
-    emit_loop_end(e, rest);
+    ExprPool *p = e->exprs;
+    room = with_vector(e, room);
+    s->a = emit_scratch(e, expr_muli(p, room, 8));
+    s->b = emit_scratch(e, expr_muli(p, room, 8));
+    if (!s->words) {
+        s->key = emit_mem_type(e, s->t);
+        s->keys = emit_scratch(e, expr_muli(p, room, (int64_t)dtype_bytes(s->t)));
+        return;
+    }
+    s->counts = emit_scratch(e, expr_const(p, DIGITS * DIGIT_SIZE * 4));
+    s->hits = emit_scratch(e, expr_const(p, e->widest * 9));
 }
 
 void rows_sort(Rows *r, KVal v, const Kept *to) {
     Emit *e = r->e;
     const KOp *o = &r->k->ops[v];
     const DType t = (DType)r->k->ops[o->in[0]].dtype;
-    const int64_t keep = o->imm.i >> 2;
     Expr extent = r->k->axes[to->axis].extent, room = extent;
-    Sort s = {.e = e, .t = t, .descending = o->imm.i & 2, .words = dtype_bytes(t) <= 4};
-    LLVMValueRef n = s.n = emit_expr(e, extent);
-    if (!s.words) {
-        s.key = emit_mem_type(e, t);
-        s.keys = emit_scratch(e, expr_muli(e->exprs, extent, (int64_t)dtype_bytes(t)));
-    }
-    const bool few = s.words && keep > 0 && keep < MOST_KEPT;
-    if (few) room = expr_const(e->exprs, keep + (keep > ROOM_LEAST ? keep : ROOM_LEAST));
-    LLVMValueRef a = emit_scratch(e, expr_muli(e->exprs, room, 8));
-    LLVMValueRef b = emit_scratch(e, expr_muli(e->exprs, room, 8));
-    if (few)
-        collect(r, &s, o, to, keep, a, b);
-    else
-        fill(r, &s, o, to, a);
-    LLVMValueRef sorted = merge_sort(&s, a, b);
-    if (few) s.n = smin(e, i64c(e, keep), s.n);
-    give_places(r, &s, to, sorted, n);
+    Sort s = {.r = r, .e = e, .o = o, .t = t, .axis = to->axis, .keep = o->imm.i >> 2};
+    s.descending = o->imm.i & 2;
+    s.words = dtype_bytes(t) <= 4;
+    s.room = (2 * s.keep + ROOM_STEP - 1) / ROOM_STEP * ROOM_STEP;
+    if (s.words && s.keep > 0 && s.keep < MOST_KEPT)
+        room = expr_min(e->exprs, extent, expr_const(e->exprs, s.room));
+    const bool few = room != extent;
+    LLVMValueRef n = emit_expr(e, extent);
+    s.n = emit_expr(e, room);
+    if (few) room = expr_const(e->exprs, s.room + e->widest);
+    if (!expr_is_const(e->exprs, room, &s.most)) s.most = 0;
+    sort_memory(&s, room);
+    rows_span(r, i64c(e, 0), s.n, few ? 1 : expr_divisor(e->exprs, extent), 1, 0, NULL, fill_step,
+              &s);
+    if (few) collect(&s, n);
+    Places p = {&s, to, s.words ? word_sort(&s) : merge_sort(&s)};
+    LLVMValueRef first = s.keep > 0 ? smin(e, i64c(e, s.keep), n) : n;
+    rows_span(r, i64c(e, 0), first, 1, 1, 0, NULL, place_step, &p);
 }

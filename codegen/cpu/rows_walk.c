@@ -1,71 +1,6 @@
 /* Passes of the row emitter: loops over the axes that they walk, carrying every copy's folds. */
 #include "codegen/cpu/rows.h"
 
-/* --- Spans -------------------------------------------------------------------------------- */
-
-typedef struct Span {
-    Rows *r;
-    uint32_t nacc, n;
-    LLVMValueRef *acc;
-    RowsStep step;
-    void *ctx;
-    bool masked;
-} Span;
-
-static bool const_int(LLVMValueRef v, int64_t *out) {
-    if (!LLVMIsAConstantInt(v)) return false;
-    *out = LLVMConstIntGetSExtValue(v);
-    return true;
-}
-
-static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef limit) {
-    Emit *e = s->r->e;
-    int64_t a, b, step = (int64_t)s->n * e->lanes;
-    if (const_int(lo, &a) && const_int(hi, &b) && b > a && b - a <= step) { /* one step */
-        LLVMValueRef mask =
-            s->masked && b - a < step ? emit_lanes_below(e, emit_i64(e, b - a)) : NULL;
-        emit_push(e);
-        s->step(s->r, s->ctx, s->n, expr_const(e->exprs, a), mask, s->acc);
-        emit_pop(e);
-        return;
-    }
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    *l = emit_loop(e, s->nacc);
-    for (uint32_t i = 0; i < s->nacc; i++) l->init[i] = s->acc[i];
-    emit_loop_begin(e, l, "span", lo, hi, emit_i64(e, (int64_t)s->n * e->lanes), false);
-    Expr base = emit_new_sym(e, "j", INT64_MAX / 4, l->i);
-    LLVMValueRef mask = NULL;
-    uint32_t sym;
-    if (expr_is_sym(e->exprs, base, &sym)) {
-        map_put(e->aligned, sym, e->lanes);
-        e->zeros_sym = sym;
-    }
-    if (s->masked) mask = emit_lanes_below(e, LLVMBuildSub(e->b, limit, l->i, ""));
-    s->step(s->r, s->ctx, s->n, base, mask, l->next);
-    emit_loop_end(e, l);
-    for (uint32_t i = 0; i < s->nacc; i++) s->acc[i] = l->out[i];
-}
-
-void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint32_t blocks,
-               uint32_t nacc, LLVMValueRef *acc, RowsStep step, void *ctx) {
-    Emit *e = r->e;
-    Span s = {.r = r, .nacc = nacc, .n = blocks, .acc = acc, .step = step, .ctx = ctx};
-    int64_t w = e->lanes, full = w * blocks, a, b;
-    LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, ""), end = hi;
-    bool rest = divisor % full != 0;
-    if (rest) {
-        LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -full), "");
-        end = LLVMBuildAdd(e->b, lo, whole, "");
-    }
-    bool known = const_int(lo, &a) && const_int(end, &b);
-    if (!known || a < b) span_loop(&s, lo, end, hi);
-    if (!rest) return;
-    if (const_int(end, &a) && const_int(hi, &b) && a >= b) return;
-    s.n = 1;
-    s.masked = divisor % w != 0;
-    span_loop(&s, end, hi, hi);
-}
-
 /* --- Kept row values ---------------------------------------------------------------------- */
 
 static void kept_store(Rows *r, const Kept *q, uint32_t copy) {
@@ -275,7 +210,7 @@ static LLVMValueRef carry_begin(Walk *w, Carry *c, const char *name, LLVMValueRe
                                 LLVMValueRef hi, int64_t step) {
     Emit *e = w->r->e;
     int64_t a, b, part = SUM_PART * step;
-    bool few = const_int(lo, &a) && const_int(hi, &b) && b - a <= 2 * part;
+    bool few = rows_const_int(lo, &a) && rows_const_int(hi, &b) && b - a <= 2 * part;
     if (!few && only_sums(w)) {
         c->parts = carry_loop(c, e, "part", lo, hi, part);
         for (uint32_t i = 0; i < c->n; i++) c->acc[i] = LLVMConstNull(LLVMTypeOf(c->acc[i]));
@@ -302,12 +237,27 @@ static void carry_end(Walk *w, Carry *c) {
     carry_close(c, e, c->parts);
 }
 
+/* How far the pass goes along an axis: where it only stores orders, as far as they are read. */
+static Expr walked(const Walk *w, uint32_t axis) {
+    const Kernel *k = w->r->k;
+    Expr extent = k->axes[axis].extent;
+    int64_t most = 0;
+    if (w->p->nfolds || rows_keeps(w->r, w->p)) return extent;
+    for (uint32_t i = 0; i < w->p->nstores; i++) {
+        const KOp *o = &k->ops[k->ops[w->p->stores[i]].in[0]];
+        const int64_t keep = o->op == K_ksort && o->axes == 1u << axis ? o->imm.i >> 2 : 0;
+        if (!keep) return extent;
+        if (keep > most) most = keep;
+    }
+    return expr_min(w->r->e->exprs, extent, expr_const(w->r->e->exprs, most));
+}
+
 static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc);
 
 static void walk_loop(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
     Emit *e = w->r->e;
     Carry c = {.n = nacc, .acc = acc};
-    LLVMValueRef hi = emit_expr(e, w->r->k->axes[axis].extent);
+    LLVMValueRef hi = emit_expr(e, walked(w, axis));
     emit_set_sym(e, w->r->k->axes[axis].sym, carry_begin(w, &c, "walk", emit_i64(e, 0), hi, 1));
     walk_axes(w, todo, nacc, acc);
     carry_end(w, &c);
@@ -351,7 +301,7 @@ static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) 
     uint32_t axis = (uint32_t)__builtin_ctz(pick);
     int64_t n;
     if (w->row_lanes && (int)axis == r->lane) {
-        Expr extent = r->k->axes[axis].extent;
+        Expr extent = walked(w, axis);
         rows_span(r, emit_i64(e, 0), emit_expr(e, extent), expr_divisor(e->exprs, extent),
                   w->row_blocks, nacc, acc, row_step, w);
     } else if (w->unroll > 1 && pick == 1u << axis) {

@@ -80,7 +80,7 @@ typedef struct KAxis {
     X(kscan, 1) /* running fold over the single axis in `axes`; imm: bit 0 exclusive, 1 reverse */ \
     X(ksort, 1) /* i64 stable order along the axis: position of the value that belongs at the      \
                    axis's index; imm bit 1: descending; from bit 2 on: how many are read, 0: all.  \
-                   Behind them it is any position */                                               \
+                   Behind them is anything */                                                      \
     X(kcompact, 1) /* template: buf[..] = indices of true values; their count to symbol `sym` and  \
                       to the i64 parameter kir_count_param */
 typedef enum KOpCode {

@@ -76,7 +76,7 @@ static void position_errors(const Node *n, DType t, int axis, const Tensor *x, c
     }
 }
 
-/* Places that nobody reads may hold any position. */
+/* Places that nobody reads may hold anything. */
 static void free_places(const Node *n, const Tensor *y, double *out) {
     const int axis = n->attr.scan.axis;
     const int64_t size = y->dim[axis];

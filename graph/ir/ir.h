@@ -123,7 +123,7 @@ typedef union Attr {
      * updates in row-major order result[coordinate] = mode(result[coordinate], update); elements
      * whose coordinate is out of range are dropped. */
     struct { int8_t src[GRAPH_MAX_RANK]; uint8_t mode; /* ScatterMode */ } index;
-    /* keep, of argsort: only so many places are read, and those behind may hold any positions;
+    /* keep, of argsort: only so many places are read, and those behind may hold anything;
      * 0: all are. */
     struct { int32_t axis; bool exclusive, reverse; int64_t keep; } scan;
     struct { uint64_t seed; } random;
