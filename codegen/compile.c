@@ -5,6 +5,7 @@
 #include "runtime/base/file.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/BitWriter.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +17,11 @@ const char *codegen_llvm_version(void) {
 
 void compile_free(CompileList *l) {
     for (uint32_t i = 0; i < l->njobs; i++) {
-        arena_destroy(l->jobs[i].arena);
-        l->jobs[i].arena = NULL;
+        CompileJob *j = &l->jobs[i];
+        for (uint32_t v = 0; v < j->nbegun; v++) arena_destroy(j->variants[v].arena);
+        arena_destroy(j->arena);
+        j->nbegun = 0;
+        j->arena = NULL;
     }
     for (uint32_t i = 0; i < COMPILE_THREADS; i++) {
         arena_destroy(l->arena[i]);
@@ -159,9 +163,15 @@ typedef struct Shared {
     CompileList *l;
     LLVMTargetRef target;
     void (*fn)(CompileWorker *w, CompileJob *j);
-    atomic_uint next, workers;
-    atomic_bool cancelled;
-    atomic_size_t wanted; /* by a thread that ran out of memory */
+    atomic_uint workers;
+    /* What follows is of the lock's holder alone. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t next;     /* of the list's order */
+    uint32_t running;  /* which may ask for variants */
+    CompileJob *ready; /* variants, the last one that was asked for first */
+    bool cancelled;
+    size_t wanted; /* by a thread that ran out of memory; others begin nothing more */
 } Shared;
 
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *ctx) {
@@ -188,7 +198,6 @@ static void keep_results(CompileJob *j, ExprPool *kept, const ExprPool *work) {
         keep_exprs(m->size, 5, kept, work);
         keep_exprs(m->stride, 4, kept, work);
     }
-    for (uint32_t i = 0; i < j->nvariants; i++) keep_results(&j->variants[i], kept, work);
     j->exprs = kept;
 }
 
@@ -201,38 +210,105 @@ typedef struct Work {
 /* The caller is told of `done` jobs, and may have enough. */
 static void tell(Shared *s, uint32_t done) {
     const CodeOptions *o = s->l->o;
-    if (o->progress && !o->progress(o->progress_ctx, done, s->l->njobs))
-        atomic_store(&s->cancelled, true);
+    if (!o->progress || o->progress(o->progress_ctx, done, s->l->njobs)) return;
+    pthread_mutex_lock(&s->lock);
+    s->cancelled = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
-/* Whether the i-th job is to run. That none is done was told before any thread started. */
-static bool goes_on(const Work *work, uint32_t i) {
-    if (work->tells && i) tell(work->s, i);
-    return !atomic_load(&work->s->cancelled);
+/* Jobs that were begun: as many as are told of, but the last. */
+static void tell_begun(Shared *s) {
+    pthread_mutex_lock(&s->lock);
+    const uint32_t n = s->next, most = s->l->njobs - 1;
+    pthread_mutex_unlock(&s->lock);
+    if (n) tell(s, n < most ? n : most);
 }
 
+/* Of the lock's holder: variants first, since their kernel began long ago; NULL: none is left. */
+static CompileJob *next_job(Shared *s) {
+    CompileList *l = s->l;
+    CompileJob *j = s->ready;
+    if (s->cancelled || s->wanted) return NULL;
+    if (j) s->ready = j->next;
+    while (!j && s->next < l->njobs) {
+        j = &l->jobs[l->order[s->next++]];
+        if (j->arena) j = NULL; /* it has run */
+    }
+    return j;
+}
+
+/* NULL: none is left, and none will be. */
+static CompileJob *take_job(Shared *s) {
+    CompileJob *j;
+    pthread_mutex_lock(&s->lock);
+    while (!(j = next_job(s)) && s->running && !s->cancelled && !s->wanted)
+        pthread_cond_wait(&s->changed, &s->lock);
+    if (j) s->running++;
+    pthread_mutex_unlock(&s->lock);
+    return j;
+}
+
+static void begin_variants(CompileJob *j) {
+    j->variants = ARENA_ARRAY(j->arena, CompileJob, j->nvariants);
+    for (uint32_t i = 0; i < j->nvariants; i++)
+        j->variants[i] = (CompileJob){.k = j->k,
+                                      .symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1),
+                                      .stable = j->stable,
+                                      .appended = j->appended,
+                                      .variant = i + 1,
+                                      .next = i + 1 < j->nvariants ? &j->variants[i + 1] : NULL};
+    j->nbegun = j->nvariants;
+}
+
+static void end_job(Shared *s, CompileJob *j) {
+    if (j->variant || j->error)
+        j->nvariants = 0; /* what it says of siblings is variant 0's to say */
+    if (j->nvariants) begin_variants(j);
+    pthread_mutex_lock(&s->lock);
+    if (j->nbegun) {
+        j->variants[j->nbegun - 1].next = s->ready;
+        s->ready = j->variants;
+    }
+    s->running--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void run_job(Shared *s, CompileWorker *w, CompileJob *j) {
+    j->arena = arena_create();
+    w->ctx = LLVMContextCreate();
+    w->message[0] = 0;
+    LLVMContextSetDiagnosticHandler(w->ctx, on_diagnostic, w);
+    s->fn(w, j);
+    LLVMContextDispose(w->ctx);
+    w->ctx = NULL;
+}
+
+/* That none is done was told before any thread started. */
 static void compile_jobs(void *arg) {
-    Shared *s = ((Work *)arg)->s;
-    CompileWorker *w = &((Work *)arg)->w;
+    Work *of = arg;
+    Shared *s = of->s;
     const ExprPool *base = s->l->s->exprs;
     Arena *a = s->l->arena[atomic_fetch_add(&s->workers, 1)] = arena_create();
     ExprPool *work = expr_pool_clone(base, a), *kept = expr_pool_clone(base, a);
     for (;;) {
-        uint32_t i = atomic_fetch_add(&s->next, 1);
-        if (i >= s->l->njobs || !goes_on(arg, i)) break;
-        CompileJob *j = &s->l->jobs[s->l->order[i]];
-        if (j->arena) continue;
-        j->arena = arena_create();
+        if (of->tells) tell_begun(s);
+        CompileJob *j = take_job(s);
+        if (!j) break;
         j->exprs = work;
-        w->ctx = LLVMContextCreate();
-        w->message[0] = 0;
-        LLVMContextSetDiagnosticHandler(w->ctx, on_diagnostic, w);
-        s->fn(w, j);
-        LLVMContextDispose(w->ctx);
-        w->ctx = NULL;
+        run_job(s, &of->w, j);
         keep_results(j, kept, work);
         expr_pool_reset(work, base);
+        end_job(s, j);
     }
+}
+
+static void run_out(Shared *s, size_t wanted) {
+    pthread_mutex_lock(&s->lock);
+    s->wanted = wanted;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void work_as(Shared *s, bool tells) {
@@ -247,7 +323,7 @@ static void work_as(Shared *s, bool tells) {
         LLVMCreateTargetMachine(s->target, isa->triple, isa->cpu, isa->features,
                                 LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
     size_t wanted = arena_guard(compile_jobs, &work);
-    if (wanted) atomic_store(&s->wanted, wanted);
+    if (wanted) run_out(s, wanted);
     if (work.w.ctx) LLVMContextDispose(work.w.ctx);
     if (work.w.scratch) arena_destroy(work.w.scratch);
     LLVMDisposeTargetMachine(work.w.machine);
@@ -265,7 +341,8 @@ static uint32_t thread_count(const CompileList *l) {
 }
 
 bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
-    Shared s = {.l = l, .fn = fn};
+    Shared s = {
+        .l = l, .fn = fn, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     char *message = NULL;
     if (LLVMGetTargetFromTriple(l->target->isa[0].triple, &s.target, &message)) {
         LLVMDisposeMessage(message);
@@ -279,8 +356,10 @@ bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
         if (stack_thread(&thread[started], run_worker, &s) == 0) started++;
     work_as(&s, true);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
-    l->cancelled = atomic_load(&s.cancelled);
-    if (atomic_load(&s.wanted)) arena_out_of_memory(atomic_load(&s.wanted));
+    pthread_cond_destroy(&s.changed);
+    pthread_mutex_destroy(&s.lock);
+    l->cancelled = s.cancelled;
+    if (s.wanted) arena_out_of_memory(s.wanted);
     return true;
 }
 

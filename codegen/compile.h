@@ -61,9 +61,12 @@ struct CompileJob {
     uint32_t blob;      /* 1 + the result's blob with its machine code; 0: none */
     const char *plain;  /* why it has PTX and no machine code, or NULL */
     /* The step's other kernels, for an emitter that has several: it sets nvariants and choice
-     * (CodeKernel) when it emits variant 0, and is called again for each of the others. */
-    uint32_t variant, nvariants;
+     * (CodeKernel) when it emits variant 0. Each of the others is then a job of its own, with the
+     * kernel and what is known of its parameters, which any thread takes. `nbegun`: of them,
+     * before any was left out; those lie behind the others. */
+    uint32_t variant, nvariants, nbegun;
     CompileJob *variants;
+    CompileJob *next; /* of those that wait for a thread */
     Expr choice;
     bool spare; /* the other kernels may be left out: they do the same at the same sizes */
     const char *signature, *way; /* as in CodeKernel */
@@ -103,9 +106,9 @@ struct CompileWorker {
 
 /* Distinct kernels of the schedule in order of first use; freed with the arena at the latest. */
 CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a);
-/* Runs fn on every job that has not run; each thread has a worker of its own, with a machine for
- * the target's first instruction set. False: LLVM has none for it. Memory that runs out on any
- * thread ran out on the caller's. */
+/* Runs fn on every job that has not run, and on the variants that each of them asks for; each
+ * thread has a worker of its own, with a machine for the target's first instruction set. False:
+ * LLVM has none for it. Memory that runs out on any thread ran out on the caller's. */
 bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j));
 /* Forgets what the running job has made so far, to make it differently. */
 void compile_restart(CompileJob *j);

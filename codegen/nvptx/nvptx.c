@@ -139,7 +139,7 @@ static void take(CompileJob *j, const Assembled *r) {
                                 r->spilled, r->stack);
 }
 
-static void compile_variant(CompileWorker *w, CompileJob *j) {
+static void compile_job(CompileWorker *w, CompileJob *j) {
     Assembled r = {0};
     do {
         LLVMModuleRef mod = emit_module(w, j);
@@ -151,26 +151,17 @@ static void compile_variant(CompileWorker *w, CompileJob *j) {
     take(j, &r);
 }
 
-static void compile_job(CompileWorker *w, CompileJob *j) {
-    compile_variant(w, j);
-    uint32_t n = j->nvariants;
-    j->variants = ARENA_ARRAY(j->arena, CompileJob, n);
-    j->nvariants = 0;
-    for (uint32_t i = 0; i < n && !j->error; i++) {
-        CompileJob *v = &j->variants[j->nvariants];
-        *v = (CompileJob){.k = j->k,
-                          .arena = j->arena,
-                          .exprs = j->exprs,
-                          .stable = j->stable,
-                          .appended = j->appended,
-                          .variant = i + 1};
-        v->symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1);
-        compile_variant(w, v);
-        v->nvariants = 0; /* what it says of its siblings is variant 0's to say */
-        if (j->spare && (v->error || v->plain || v->spilled || v->shrink)) continue;
-        j->error = v->error;
-        j->nvariants++;
+/* Other kernels that did not come out well are left out, where they are spare. */
+static void settle_variants(CompileJob *j) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < j->nbegun; i++) {
+        const CompileJob v = j->variants[i];
+        if (j->spare && (v.error || v.plain || v.spilled || v.shrink)) continue;
+        if (!j->error) j->error = v.error;
+        j->variants[i] = j->variants[n];
+        j->variants[n++] = v;
     }
+    j->nvariants = n;
 }
 
 /* Every module repeats the header up to its address size; one text has it once. */
@@ -258,6 +249,7 @@ static void init_llvm(void) {
 static graphc_status compile(CompileList *l, DiagSink *d) {
     if (!compile_run(l, compile_job))
         return diag(d, D_CODEGEN, "", "this LLVM has no NVPTX target");
+    for (uint32_t i = 0; i < l->njobs && !l->cancelled; i++) settle_variants(&l->jobs[i]);
     return compile_check(l, d);
 }
 

@@ -58,7 +58,43 @@ static void check_device(PlanDevice device) {
     arena_destroy(a);
 }
 
+/* A number of rows that is known when the kernel runs: kernels for few and many. */
+static const Case rows = {
+    "variants",
+    "kernel k tem dot i=m j=768 ~k=3072\n param 0 f16[m*3072]\n param 1 f16[2359296]\n"
+    "param 2 f16[m*768] written\n"
+    "%1 f16 load p0[i*3072 + k]\n %2 f32 cast %1\n %3 f16 load p1[j*3072 + k]\n %4 f32 cast %3\n"
+    "%5 f32 mul %2, %4\n %6 f32 reduce sum k %5\n %7 f16 cast %6\n"
+    "%8 f16 store p2[i*768 + j] %7\n"
+    "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n cost reads [1] writes [1] flops [1]\n end\n",
+    0};
+
+/* A kernel's variants are taken by any thread. Texts are compared, not what the assembler makes of
+ * them, whose registers may trade places. */
+static void check_variants(void) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Many m = {.p = p, .d = d, .s = {.exprs = p}};
+    (void)expr_sym_new(p, (SymInfo){.name = "m", .kind = SYM_DIM, .lo = 1, .hi = 1 << 20});
+    for (int i = 0; i < 2; i++) {
+        Kernel *k = parse_case(i ? &cases[0] : &rows, a, p, d);
+        if (k) vec_push(a, &m.s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    }
+    CodeResult one, many;
+    CHECK_EQ_I(m.s.steps.n, 2);
+    if (code_of(&m, PLAN_cuda, (CodeOptions){.threads = 1}, a, &one) &&
+        code_of(&m, PLAN_cuda, (CodeOptions){.threads = THREADS}, a, &many)) {
+        CHECK(one.kernels[0].nvariants > 1);
+        CHECK_EQ_I(many.kernels[0].nvariants, one.kernels[0].nvariants);
+        CHECK(one.blobs[0].size == many.blobs[0].size &&
+              !memcmp(one.blobs[0].data, many.blobs[0].data, one.blobs[0].size));
+    }
+    arena_destroy(a);
+}
+
 TEST_MAIN {
     check_device(PLAN_cpu);
     check_device(PLAN_cuda);
+    check_variants();
 }
