@@ -192,6 +192,31 @@ static void rank_sort(Sort *s) {
     emit_loop_end(e, l);
 }
 
+/* The first of a's words in order, to b: each the least of those behind the one before. */
+static void pick_words(Sort *s) {
+    Emit *e = s->e;
+    EmitLoop *to = ARENA_NEW(e->arena, EmitLoop), *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMTypeRef t = LLVMVectorType(e->i64, RANKED);
+    LLVMValueRef most = LLVMConstAllOnes(t);
+    emit_store_ptr(e, most, order_at(e, s->a, s->n), 8);
+    *to = emit_loop(e, 1);
+    to->init[0] = i64c(e, 0);
+    emit_loop_begin(e, to, "pick", i64c(e, 0), smin(e, i64c(e, s->keep), s->n), i64c(e, 1), false);
+    LLVMValueRef from = emit_splat_n(e, to->phi[0], RANKED);
+    *l = emit_loop(e, 1);
+    l->init[0] = most;
+    emit_loop_begin(e, l, "least", i64c(e, 0), s->n, i64c(e, RANKED), false);
+    LLVMValueRef v[2] = {emit_load(e, t, order_at(e, s->a, l->i), 8), l->phi[0]};
+    LLVMValueRef behind = LLVMBuildICmp(e->b, LLVMIntUGE, v[0], from, "");
+    v[0] = LLVMBuildSelect(e->b, behind, v[0], most, "");
+    l->next[0] = emit_intrinsic(e, "llvm.umin", t, v, 2);
+    emit_loop_end(e, l);
+    LLVMValueRef least = emit_intrinsic(e, "llvm.vector.reduce.umin", t, l->out, 1);
+    emit_store_ptr(e, least, order_at(e, s->b, to->i), 8);
+    to->next[0] = LLVMBuildAdd(e->b, least, i64c(e, 1), "");
+    emit_loop_end(e, to);
+}
+
 /* Of digit d (a number from the last one) of a word: where its count is. */
 static LLVMValueRef digit_at(Sort *s, LLVMValueRef word, LLVMValueRef d) {
     Emit *e = s->e;
@@ -272,12 +297,22 @@ static LLVMValueRef digit_sort(Sort *s) {
     return d->out[0];
 }
 
+/* Whether finding one first place after the other takes less than counting, in vectors. */
+static bool picks(const Sort *s) {
+    enum { VECTOR = 2, PLACE = 16, WORD = 3 };
+    const int64_t n = s->most, vectors = (n + RANKED - 1) / RANKED;
+    return s->keep && s->keep * (vectors * VECTOR + PLACE) < vectors * n + n * WORD;
+}
+
 /* s->n words in a, by n; returns where they are in order. */
 static LLVMValueRef word_sort(Sort *s) {
     Emit *e = s->e;
     EmitLoop *few = ARENA_NEW(e->arena, EmitLoop), *many = ARENA_NEW(e->arena, EmitLoop);
     if (s->most && s->most <= MOST_RANKED) {
-        rank_sort(s);
+        if (picks(s))
+            pick_words(s);
+        else
+            rank_sort(s);
         return s->b;
     }
     LLVMValueRef is_few = LLVMBuildICmp(e->b, LLVMIntSLE, s->n, i64c(e, MOST_RANKED), "");
