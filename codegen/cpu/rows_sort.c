@@ -1,16 +1,16 @@
-/* Sorts of one row into scratch, over vectors of elements where these are neighbours. What has at
- * most 32 bits is sorted as words, the key above and the position below, all of them different: a
- * few by counting how many are less, more by the digits of their keys. Longer keys are looked up by
- * their positions and merged. Where only the first few places are read, a key that comes behind as
- * many others is dropped as soon as it is seen: of a row of 32,000 and 50 places, all but 400. */
+/* Sorts of one row into scratch, over vectors of elements where these are neighbours. They go by
+ * words, the key above and the position below, all of them different: a few are sorted by counting
+ * how many are less, more by the digits of their keys. Where only the first few places are read, a
+ * key that comes behind as many others is dropped as soon as it is seen: of a row of 32,000 and 50
+ * places, all but 400. */
 #include "codegen/cpu/rows.h"
 
 #define MOST_KEPT   (1 << 20) /* places: with more, a row is sorted as a whole */
 #define ROOM_STEP   64        /* words that are collected are a multiple of these */
-#define MOST_RANKED 128       /* words: counting takes longer than digits from there on */
+#define MOST_RANKED 128       /* words: counting takes longer than digits from there on, */
+#define MOST_WIDE   32        /* and of keys of 64 bits */
 #define RANKED      8         /* words of a vector; as many lie behind the last one */
-#define DIGITS      4         /* of a key, 8 bits each */
-#define DIGIT_SIZE  256
+#define DIGIT_SIZE  256       /* values of a digit, 8 bits of a key */
 
 typedef struct Sort {
     Rows *r;
@@ -18,9 +18,10 @@ typedef struct Sort {
     const KOp *o;
     DType t;
     uint32_t axis;
-    bool descending, words;
-    LLVMTypeRef key; /* in memory, of a sort without words */
-    LLVMValueRef keys, a, b, counts, hits;
+    bool descending;
+    uint32_t bits, ranked; /* of a key; RANKED, or 1: words are wider than what vectors compare */
+    LLVMTypeRef key, word;
+    LLVMValueRef a, b, counts, hits;
     int64_t keep, room, most; /* most: words at once, 0: unknown */
     LLVMValueRef n;           /* how many are sorted */
 } Sort;
@@ -29,8 +30,26 @@ static LLVMValueRef i64c(Emit *e, int64_t v) {
     return emit_i64(e, v);
 }
 
-static LLVMValueRef order_at(Emit *e, LLVMValueRef order, LLVMValueRef i) {
-    return emit_gep(e, e->i64, order, i);
+static int64_t word_bytes(const Sort *s) {
+    return s->bits / 4;
+}
+
+static LLVMValueRef word_at(const Sort *s, LLVMValueRef words, LLVMValueRef i) {
+    return emit_gep(s->e, s->word, words, i);
+}
+
+static LLVMValueRef load_words(const Sort *s, uint32_t n, LLVMValueRef words, LLVMValueRef i) {
+    return emit_load(s->e, emit_vec(s->word, n), word_at(s, words, i), (uint32_t)word_bytes(s));
+}
+
+static void store_words(const Sort *s, LLVMValueRef v, LLVMValueRef words, LLVMValueRef i) {
+    emit_store_ptr(s->e, v, word_at(s, words, i), (uint32_t)word_bytes(s));
+}
+
+static LLVMValueRef key_of(const Sort *s, LLVMValueRef word) {
+    Emit *e = s->e;
+    word = LLVMBuildLShr(e->b, word, emit_i(e, s->word, s->bits), "");
+    return LLVMBuildTrunc(e->b, word, s->key, "");
 }
 
 static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -38,146 +57,77 @@ static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
 
-/* --- Merges ------------------------------------------------------------------------------- */
-
-static LLVMValueRef key_at(Sort *s, LLVMValueRef i) {
-    uint32_t align = (uint32_t)dtype_bytes(s->t);
-    return emit_load(s->e, s->key, emit_gep(s->e, s->key, s->keys, i), align);
-}
-
-/* a belongs before b; NaN is last in either direction. */
-static LLVMValueRef before(Sort *s, LLVMValueRef a, LLVMValueRef b) {
-    Emit *e = s->e;
-    LLVMValueRef x = s->descending ? b : a, y = s->descending ? a : b;
-    LLVMValueRef less = emit_map(e, OP_lt, s->t, x, y, NULL);
-    if (!dtype_is_float(s->t)) return less;
-    LLVMValueRef an = emit_map(e, OP_isnan, s->t, a, NULL, NULL);
-    LLVMValueRef bn = emit_map(e, OP_isnan, s->t, b, NULL, NULL);
-    return LLVMBuildOr(e->b, less, LLVMBuildAnd(e->b, bn, LLVMBuildNot(e->b, an, ""), ""), "");
-}
-
-/* Merges from[lo, mid) and from[mid, hi) into to[lo, hi). Positions past a run's end are clamped so
- * that they can be read; the comparison is then ignored. */
-static void merge_runs(Sort *s, LLVMValueRef from, LLVMValueRef to, LLVMValueRef lo,
-                       LLVMValueRef mid, LLVMValueRef hi) {
-    Emit *e = s->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMValueRef last = LLVMBuildSub(e->b, s->n, i64c(e, 1), "");
-    *l = emit_loop(e, 2);
-    l->init[0] = lo;
-    l->init[1] = mid;
-    emit_loop_begin(e, l, "merge", lo, hi, i64c(e, 1), false);
-    LLVMValueRef i = l->phi[0], j = l->phi[1];
-    LLVMValueRef oi = emit_load(e, e->i64, order_at(e, from, smin(e, i, last)), 8);
-    LLVMValueRef oj = emit_load(e, e->i64, order_at(e, from, smin(e, j, last)), 8);
-    LLVMValueRef wins = before(s, key_at(s, oj), key_at(s, oi));
-    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, j, hi, "");
-    LLVMValueRef right = LLVMBuildOr(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, i, mid, ""),
-                                     LLVMBuildAnd(e->b, more, wins, ""), "");
-    emit_store_ptr(e, LLVMBuildSelect(e->b, right, oj, oi, ""), order_at(e, to, l->i), 8);
-    LLVMValueRef step = LLVMBuildZExt(e->b, right, e->i64, "");
-    l->next[0] = LLVMBuildAdd(e->b, i, LLVMBuildSub(e->b, i64c(e, 1), step, ""), "");
-    l->next[1] = LLVMBuildAdd(e->b, j, step, "");
-    emit_loop_end(e, l);
-}
-
-/* Bottom up. Returns where the sorted order ended up. */
-static LLVMValueRef merge_sort(Sort *s) {
-    Emit *e = s->e;
-    EmitLoop *level = ARENA_NEW(e->arena, EmitLoop), *run = ARENA_NEW(e->arena, EmitLoop);
-    LLVMValueRef zeros[2] = {LLVMBuildSub(e->b, s->n, i64c(e, 1), ""),
-                             LLVMConstInt(e->i1, 0, false)};
-    unsigned id = LLVMLookupIntrinsicID("llvm.ctlz", 9);
-    LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->mod, id, &e->i64, 1);
-    LLVMValueRef z = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, zeros, 2, "");
-    LLVMValueRef levels = LLVMBuildSub(e->b, i64c(e, 64), z, "");
-    LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSGT, s->n, i64c(e, 1), "");
-    levels = LLVMBuildSelect(e->b, some, levels, i64c(e, 0), "");
-    *level = emit_loop(e, 2);
-    level->init[0] = s->a;
-    level->init[1] = s->b;
-    emit_loop_begin(e, level, "level", i64c(e, 0), levels, i64c(e, 1), false);
-    LLVMValueRef w = LLVMBuildShl(e->b, i64c(e, 1), level->i, "");
-    LLVMValueRef w2 = LLVMBuildShl(e->b, w, i64c(e, 1), "");
-    emit_loop_begin(e, run, "run", i64c(e, 0), s->n, w2, false);
-    LLVMValueRef mid = smin(e, LLVMBuildAdd(e->b, run->i, w, ""), s->n);
-    LLVMValueRef hi = smin(e, LLVMBuildAdd(e->b, run->i, w2, ""), s->n);
-    merge_runs(s, level->phi[0], level->phi[1], run->i, mid, hi);
-    emit_loop_end(e, run);
-    level->next[0] = level->phi[1];
-    level->next[1] = level->phi[0];
-    emit_loop_end(e, level);
-    return level->out[0];
-}
-
 /* --- Words -------------------------------------------------------------------------------- */
 
-/* Bits of an f32 in the order of the numbers; -0 is 0. */
-static LLVMValueRef float_bits(Emit *e, LLVMValueRef x, LLVMTypeRef word) {
-    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, word, ""), sign = emit_i(e, word, INT32_MIN);
+/* Bits of a float in the order of the numbers; -0 is 0. */
+static LLVMValueRef float_bits(Sort *s, LLVMValueRef x, LLVMTypeRef t, LLVMValueRef sign) {
+    Emit *e = s->e;
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, x, t, "");
     LLVMValueRef zero = LLVMBuildICmp(e->b, LLVMIntEQ, bits, sign, "");
-    bits = LLVMBuildSelect(e->b, zero, LLVMConstNull(word), bits, "");
-    LLVMValueRef flip = LLVMBuildAShr(e->b, bits, emit_i(e, word, 31), "");
+    bits = LLVMBuildSelect(e->b, zero, LLVMConstNull(t), bits, "");
+    LLVMValueRef flip = LLVMBuildAShr(e->b, bits, emit_i(e, t, s->bits - 1), "");
     return LLVMBuildXor(e->b, bits, LLVMBuildOr(e->b, flip, sign, ""), "");
 }
 
-static LLVMValueRef whole_bits(Sort *s, LLVMValueRef x, LLVMTypeRef word) {
-    Emit *e = s->e;
+static LLVMValueRef whole_bits(Sort *s, LLVMValueRef x, LLVMTypeRef t, LLVMValueRef sign) {
     bool is_signed = dtype_is_int(s->t) && dtype_is_signed(s->t);
-    x = LLVMBuildIntCast2(e->b, x, word, is_signed, "");
-    return is_signed ? LLVMBuildXor(e->b, x, emit_i(e, word, INT32_MIN), "") : x;
+    x = LLVMBuildIntCast2(s->e->b, x, t, is_signed, "");
+    return is_signed ? LLVMBuildXor(s->e->b, x, sign, "") : x;
 }
 
 /* Of the elements here: keys are in the order of elements; NaN is last either way. */
 static LLVMValueRef keys_here(Sort *s) {
     Emit *e = s->e;
     const bool real = dtype_is_float(s->t);
-    LLVMTypeRef word = emit_vec(e->i32, e->lanes);
+    LLVMTypeRef t = emit_vec(s->key, e->lanes);
     LLVMValueRef x = emit_value_lanes(e, s->o->in[0]);
+    LLVMValueRef sign = emit_i(e, t, s->bits == 64 ? INT64_MIN : INT32_MIN);
     if (dtype_is_half(s->t)) x = emit_cast(e, s->t, DT_f32, x);
-    LLVMValueRef key = real ? float_bits(e, x, word) : whole_bits(s, x, word);
+    LLVMValueRef key = real ? float_bits(s, x, t, sign) : whole_bits(s, x, t, sign);
     if (s->descending) key = LLVMBuildNot(e->b, key, "");
     if (!real) return key;
-    LLVMValueRef nan = emit_map(e, OP_isnan, DT_f32, x, NULL, NULL);
-    return LLVMBuildSelect(e->b, nan, LLVMConstAllOnes(word), key, "");
-}
-
-static LLVMValueRef positions_here(Sort *s) {
-    Emit *e = s->e;
-    LLVMValueRef at = emit_expr(e, expr_sym_ref(e->exprs, s->r->k->axes[s->axis].sym));
-    return e->lanes > 1 ? emit_splat(e, at) : at;
+    LLVMValueRef nan = emit_map(e, OP_isnan, s->bits == 64 ? DT_f64 : DT_f32, x, NULL, NULL);
+    return LLVMBuildSelect(e->b, nan, LLVMConstAllOnes(t), key, "");
 }
 
 static LLVMValueRef words_here(Sort *s, LLVMValueRef keys) {
     Emit *e = s->e;
-    LLVMTypeRef t = emit_vec(e->i64, e->lanes);
-    keys = LLVMBuildShl(e->b, LLVMBuildZExt(e->b, keys, t, ""), emit_i(e, t, 32), "");
-    LLVMValueRef at = LLVMBuildAnd(e->b, positions_here(s), emit_i(e, t, UINT32_MAX), "");
-    return LLVMBuildOr(e->b, keys, at, "");
+    LLVMTypeRef t = emit_vec(s->word, e->lanes);
+    LLVMValueRef at = emit_expr(e, expr_sym_ref(e->exprs, s->r->k->axes[s->axis].sym));
+    if (e->lanes > 1) at = emit_splat(e, at);
+    at = LLVMBuildTrunc(e->b, at, emit_vec(e->i32, e->lanes), "");
+    keys = LLVMBuildShl(e->b, LLVMBuildZExt(e->b, keys, t, ""), emit_i(e, t, s->bits), "");
+    return LLVMBuildOr(e->b, keys, LLVMBuildZExt(e->b, at, t, ""), "");
 }
 
-/* How many words are less than the one at each place; n of them, then a vector that none exceeds.
- */
+/* Words that none exceeds, behind the last. */
+static void store_end(Sort *s) {
+    for (uint32_t i = 0; i < RANKED; i += s->ranked) {
+        LLVMValueRef at = LLVMBuildAdd(s->e->b, s->n, i64c(s->e, i), "");
+        store_words(s, LLVMConstAllOnes(emit_vec(s->word, s->ranked)), s->a, at);
+    }
+}
+
+/* How many words are less than the one at each place. */
 static void count_less(Sort *s) {
     Emit *e = s->e;
     EmitLoop *of = ARENA_NEW(e->arena, EmitLoop), *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMTypeRef t = LLVMVectorType(e->i64, RANKED);
+    LLVMTypeRef t = emit_vec(e->i64, s->ranked);
     enum { STEPS = 4 };
-    emit_store_ptr(e, LLVMConstAllOnes(t), order_at(e, s->a, s->n), 8);
-    emit_loop_begin(e, of, "ranked", i64c(e, 0), s->n, i64c(e, RANKED), false);
-    LLVMValueRef mine = emit_load(e, t, order_at(e, s->a, of->i), 8);
+    store_end(s);
+    emit_loop_begin(e, of, "ranked", i64c(e, 0), s->n, i64c(e, s->ranked), false);
+    LLVMValueRef mine = load_words(s, s->ranked, s->a, of->i);
     *l = emit_loop(e, 1);
     l->init[0] = LLVMConstNull(t);
     emit_loop_begin(e, l, "less", i64c(e, 0), s->n, i64c(e, STEPS), false);
     for (int u = 0; u < STEPS; u++) {
         LLVMValueRef at = LLVMBuildAdd(e->b, l->i, i64c(e, u), "");
-        LLVMValueRef other = emit_load(e, e->i64, order_at(e, s->a, at), 8);
-        LLVMValueRef less =
-            LLVMBuildICmp(e->b, LLVMIntULT, emit_splat_n(e, other, RANKED), mine, "");
-        l->next[0] = LLVMBuildSub(e->b, l->next[0], LLVMBuildSExt(e->b, less, t, ""), "");
+        LLVMValueRef other = emit_splat_n(e, load_words(s, 1, s->a, at), s->ranked);
+        LLVMValueRef less = LLVMBuildICmp(e->b, LLVMIntULT, other, mine, "");
+        l->next[0] = LLVMBuildAdd(e->b, l->next[0], LLVMBuildZExt(e->b, less, t, ""), "");
     }
     emit_loop_end(e, l);
-    emit_store_ptr(e, l->out[0], order_at(e, s->counts, of->i), 8);
+    emit_store_ptr(e, l->out[0], emit_gep(e, e->i64, s->counts, of->i), 8);
     emit_loop_end(e, of);
 }
 
@@ -187,8 +137,8 @@ static void rank_sort(Sort *s) {
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     count_less(s);
     emit_loop_begin(e, l, "place", i64c(e, 0), s->n, i64c(e, 1), false);
-    LLVMValueRef to = emit_load(e, e->i64, order_at(e, s->counts, l->i), 8);
-    emit_store_ptr(e, emit_load(e, e->i64, order_at(e, s->a, l->i), 8), order_at(e, s->b, to), 8);
+    LLVMValueRef to = emit_load(e, e->i64, emit_gep(e, e->i64, s->counts, l->i), 8);
+    store_words(s, load_words(s, 1, s->a, l->i), s->b, to);
     emit_loop_end(e, l);
 }
 
@@ -196,35 +146,40 @@ static void rank_sort(Sort *s) {
 static void pick_words(Sort *s) {
     Emit *e = s->e;
     EmitLoop *to = ARENA_NEW(e->arena, EmitLoop), *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMTypeRef t = LLVMVectorType(e->i64, RANKED);
+    LLVMTypeRef t = emit_vec(s->word, s->ranked);
     LLVMValueRef most = LLVMConstAllOnes(t);
-    emit_store_ptr(e, most, order_at(e, s->a, s->n), 8);
+    store_end(s);
     *to = emit_loop(e, 1);
-    to->init[0] = i64c(e, 0);
+    to->init[0] = LLVMConstNull(s->word);
     emit_loop_begin(e, to, "pick", i64c(e, 0), smin(e, i64c(e, s->keep), s->n), i64c(e, 1), false);
-    LLVMValueRef from = emit_splat_n(e, to->phi[0], RANKED);
+    LLVMValueRef from = emit_splat_n(e, to->phi[0], s->ranked);
     *l = emit_loop(e, 1);
     l->init[0] = most;
-    emit_loop_begin(e, l, "least", i64c(e, 0), s->n, i64c(e, RANKED), false);
-    LLVMValueRef v[2] = {emit_load(e, t, order_at(e, s->a, l->i), 8), l->phi[0]};
+    emit_loop_begin(e, l, "least", i64c(e, 0), s->n, i64c(e, s->ranked), false);
+    LLVMValueRef v[2] = {load_words(s, s->ranked, s->a, l->i), l->phi[0]};
     LLVMValueRef behind = LLVMBuildICmp(e->b, LLVMIntUGE, v[0], from, "");
     v[0] = LLVMBuildSelect(e->b, behind, v[0], most, "");
     l->next[0] = emit_intrinsic(e, "llvm.umin", t, v, 2);
     emit_loop_end(e, l);
-    LLVMValueRef least = emit_intrinsic(e, "llvm.vector.reduce.umin", t, l->out, 1);
-    emit_store_ptr(e, least, order_at(e, s->b, to->i), 8);
-    to->next[0] = LLVMBuildAdd(e->b, least, i64c(e, 1), "");
+    LLVMValueRef least = l->out[0];
+    if (s->ranked > 1) least = emit_intrinsic(e, "llvm.vector.reduce.umin", t, l->out, 1);
+    store_words(s, least, s->b, to->i);
+    to->next[0] = LLVMBuildAdd(e->b, least, emit_i(e, s->word, 1), "");
     emit_loop_end(e, to);
 }
 
 /* Of digit d (a number from the last one) of a word: where its count is. */
 static LLVMValueRef digit_at(Sort *s, LLVMValueRef word, LLVMValueRef d) {
     Emit *e = s->e;
-    LLVMValueRef by = LLVMBuildAdd(e->b, LLVMBuildShl(e->b, d, i64c(e, 3), ""), i64c(e, 32), "");
-    LLVMValueRef v = LLVMBuildLShr(e->b, word, by, "");
+    LLVMValueRef v = LLVMBuildZExt(e->b, key_of(s, word), e->i64, "");
+    v = LLVMBuildLShr(e->b, v, LLVMBuildShl(e->b, d, i64c(e, 3), ""), "");
     v = LLVMBuildAnd(e->b, v, i64c(e, DIGIT_SIZE - 1), "");
     LLVMValueRef table = LLVMBuildMul(e->b, d, i64c(e, DIGIT_SIZE), "");
     return emit_gep(e, e->i32, s->counts, LLVMBuildAdd(e->b, table, v, ""));
+}
+
+static int64_t digits(const Sort *s) {
+    return s->bits / 8;
 }
 
 static void count_digits(Sort *s) {
@@ -232,12 +187,13 @@ static void count_digits(Sort *s) {
     EmitLoop *zero = ARENA_NEW(e->arena, EmitLoop), *l = ARENA_NEW(e->arena, EmitLoop);
     LLVMTypeRef line = LLVMVectorType(e->i32, 16);
     LLVMValueRef one = LLVMConstInt(e->i32, 1, false);
-    emit_loop_begin(e, zero, "zero", i64c(e, 0), i64c(e, DIGITS * DIGIT_SIZE), i64c(e, 16), false);
+    emit_loop_begin(e, zero, "zero", i64c(e, 0), i64c(e, digits(s) * DIGIT_SIZE), i64c(e, 16),
+                    false);
     emit_store_ptr(e, LLVMConstNull(line), emit_gep(e, e->i32, s->counts, zero->i), 64);
     emit_loop_end(e, zero);
     emit_loop_begin(e, l, "count", i64c(e, 0), s->n, i64c(e, 1), false);
-    LLVMValueRef word = emit_load(e, e->i64, order_at(e, s->a, l->i), 8);
-    for (int d = 0; d < DIGITS; d++) {
+    LLVMValueRef word = load_words(s, 1, s->a, l->i);
+    for (int d = 0; d < digits(s); d++) {
         LLVMValueRef at = digit_at(s, word, i64c(e, d));
         emit_store_ptr(e, LLVMBuildAdd(e->b, emit_load(e, e->i32, at, 4), one, ""), at, 4);
     }
@@ -274,9 +230,9 @@ static LLVMValueRef digit_sort(Sort *s) {
     *d = emit_loop(e, 2);
     d->init[0] = s->a;
     d->init[1] = s->b;
-    emit_loop_begin(e, d, "digit", i64c(e, 0), i64c(e, DIGITS), i64c(e, 1), false);
+    emit_loop_begin(e, d, "digit", i64c(e, 0), i64c(e, digits(s)), i64c(e, 1), false);
     LLVMValueRef from = d->phi[0], to = d->phi[1];
-    LLVMValueRef word = emit_load(e, e->i64, from, 8);
+    LLVMValueRef word = load_words(s, 1, from, i64c(e, 0));
     LLVMValueRef same = emit_load(e, e->i32, digit_at(s, word, d->i), 4);
     LLVMValueRef n = LLVMBuildTrunc(e->b, s->n, e->i32, "");
     LLVMValueRef moves = LLVMBuildICmp(e->b, LLVMIntNE, same, n, "");
@@ -284,11 +240,11 @@ static LLVMValueRef digit_sort(Sort *s) {
     emit_loop_begin(e, move, "move", i64c(e, 0), turns, i64c(e, 1), false);
     first_places(s, d->i);
     emit_loop_begin(e, l, "place", i64c(e, 0), s->n, i64c(e, 1), false);
-    word = emit_load(e, e->i64, order_at(e, from, l->i), 8);
+    word = load_words(s, 1, from, l->i);
     LLVMValueRef at = digit_at(s, word, d->i), place = emit_load(e, e->i32, at, 4);
     emit_store_ptr(e, LLVMBuildAdd(e->b, place, one, ""), at, 4);
     place = LLVMBuildZExt(e->b, place, e->i64, "");
-    emit_store_ptr(e, word, order_at(e, to, place), 8);
+    store_words(s, word, to, place);
     emit_loop_end(e, l);
     emit_loop_end(e, move);
     d->next[0] = LLVMBuildSelect(e->b, moves, to, from, "");
@@ -300,7 +256,7 @@ static LLVMValueRef digit_sort(Sort *s) {
 /* Whether finding one first place after the other takes less than counting, in vectors. */
 static bool picks(const Sort *s) {
     enum { VECTOR = 2, PLACE = 16, WORD = 3 };
-    const int64_t n = s->most, vectors = (n + RANKED - 1) / RANKED;
+    const int64_t n = s->most, vectors = (n + s->ranked - 1) / s->ranked;
     return s->keep && s->keep * (vectors * VECTOR + PLACE) < vectors * n + n * WORD;
 }
 
@@ -308,14 +264,16 @@ static bool picks(const Sort *s) {
 static LLVMValueRef word_sort(Sort *s) {
     Emit *e = s->e;
     EmitLoop *few = ARENA_NEW(e->arena, EmitLoop), *many = ARENA_NEW(e->arena, EmitLoop);
-    if (s->most && s->most <= MOST_RANKED) {
-        if (picks(s))
-            pick_words(s);
-        else
-            rank_sort(s);
+    const int64_t most = s->ranked == 1 ? MOST_WIDE : MOST_RANKED;
+    if (s->most && s->most <= MOST_RANKED && picks(s)) {
+        pick_words(s);
         return s->b;
     }
-    LLVMValueRef is_few = LLVMBuildICmp(e->b, LLVMIntSLE, s->n, i64c(e, MOST_RANKED), "");
+    if (s->most && s->most <= most) {
+        rank_sort(s);
+        return s->b;
+    }
+    LLVMValueRef is_few = LLVMBuildICmp(e->b, LLVMIntSLE, s->n, i64c(e, most), "");
     LLVMValueRef turns = LLVMBuildZExt(e->b, is_few, e->i64, "");
     emit_loop_begin(e, few, "few", i64c(e, 0), turns, i64c(e, 1), false);
     rank_sort(s);
@@ -339,16 +297,11 @@ static void here(Sort *s, Expr base, LLVMValueRef mask) {
 static void fill_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
                       LLVMValueRef *acc) {
     Sort *s = ctx;
-    Emit *e = r->e;
     (void)n, (void)acc;
-    LLVMValueRef at = emit_expr(e, base);
+    LLVMValueRef at = emit_expr(r->e, base);
     here(s, base, mask);
-    if (!s->words)
-        emit_store_ptr(e, emit_value_lanes(e, s->o->in[0]), emit_gep(e, s->key, s->keys, at),
-                       (uint32_t)dtype_bytes(s->t));
-    LLVMValueRef v = s->words ? words_here(s, keys_here(s)) : positions_here(s);
-    emit_store_ptr(e, v, order_at(e, s->a, at), 8);
-    emit_pop(e);
+    store_words(s, words_here(s, keys_here(s)), s->a, at);
+    emit_pop(r->e);
 }
 
 /* Only the first places stay. Returns the key of the last of them. */
@@ -356,12 +309,10 @@ static LLVMValueRef cut(Sort *s) {
     Emit *e = s->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     LLVMValueRef from = word_sort(s), keep = i64c(e, s->keep);
-    LLVMTypeRef t = LLVMVectorType(e->i64, RANKED);
-    emit_loop_begin(e, l, "keep", i64c(e, 0), keep, i64c(e, RANKED), false);
-    emit_store_ptr(e, emit_load(e, t, order_at(e, from, l->i), 8), order_at(e, s->a, l->i), 8);
+    emit_loop_begin(e, l, "keep", i64c(e, 0), keep, i64c(e, s->ranked), false);
+    store_words(s, load_words(s, s->ranked, from, l->i), s->a, l->i);
     emit_loop_end(e, l);
-    LLVMValueRef last = emit_load(e, e->i64, order_at(e, s->a, i64c(e, s->keep - 1)), 8);
-    return LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, last, i64c(e, 32), ""), e->i32, "");
+    return key_of(s, load_words(s, 1, s->a, i64c(e, s->keep - 1)));
 }
 
 /* Those that are hit behind the first `count` words; returns how many there are then. */
@@ -369,14 +320,13 @@ static LLVMValueRef append(Sort *s, LLVMValueRef words, LLVMValueRef hit, LLVMVa
     Emit *e = s->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     LLVMTypeRef bytes = emit_vec(e->i8, e->lanes);
-    LLVMValueRef seen = order_at(e, s->hits, i64c(e, e->widest));
-    emit_store_ptr(e, words, s->hits, 8);
+    LLVMValueRef seen = word_at(s, s->hits, i64c(e, e->widest));
+    store_words(s, words, s->hits, i64c(e, 0));
     emit_store_ptr(e, LLVMBuildZExt(e->b, hit, bytes, ""), seen, 1);
     *l = emit_loop(e, 1);
     l->init[0] = count;
     emit_loop_begin(e, l, "hit", i64c(e, 0), i64c(e, e->lanes), i64c(e, 1), true);
-    LLVMValueRef word = emit_load(e, e->i64, order_at(e, s->hits, l->i), 8);
-    emit_store_ptr(e, word, order_at(e, s->a, l->phi[0]), 8);
+    store_words(s, load_words(s, 1, s->hits, l->i), s->a, l->phi[0]);
     LLVMValueRef more = emit_load(e, e->i8, emit_gep(e, e->i8, seen, l->i), 1);
     l->next[0] = LLVMBuildAdd(e->b, l->phi[0], LLVMBuildZExt(e->b, more, e->i64, ""), "");
     emit_loop_end(e, l);
@@ -392,7 +342,7 @@ static void collect_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef
     EmitLoop *some = ARENA_NEW(e->arena, EmitLoop), *full = ARENA_NEW(e->arena, EmitLoop);
     (void)n;
     here(s, base, mask);
-    LLVMValueRef keys = keys_here(s), words = words_here(s, keys);
+    LLVMValueRef keys = keys_here(s);
     LLVMValueRef lead = e->lanes > 1 ? emit_splat(e, acc[1]) : acc[1];
     LLVMValueRef hit = LLVMBuildICmp(e->b, LLVMIntULT, keys, lead, ""), any = hit;
     if (mask) any = hit = LLVMBuildAnd(e->b, hit, mask, "");
@@ -402,7 +352,7 @@ static void collect_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef
     some->init[1] = acc[1];
     emit_loop_begin(e, some, "some", i64c(e, 0), LLVMBuildZExt(e->b, any, e->i64, ""), i64c(e, 1),
                     false);
-    s->n = append(s, words, hit, acc[0]);
+    s->n = append(s, words_here(s, keys), hit, acc[0]);
     LLVMValueRef is_full = LLVMBuildICmp(e->b, LLVMIntSGE, s->n, i64c(e, s->room), "");
     *full = emit_loop(e, 2);
     full->init[0] = s->n;
@@ -450,11 +400,11 @@ static void place_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef m
     const Places *p = ctx;
     Emit *e = r->e;
     (void)n, (void)acc, (void)mask;
-    LLVMTypeRef t = emit_vec(e->i64, e->lanes);
-    LLVMValueRef v = emit_load(e, t, order_at(e, p->from, emit_expr(e, base)), 8);
+    LLVMValueRef v = load_words(p->s, e->lanes, p->from, emit_expr(e, base));
+    v = LLVMBuildTrunc(e->b, v, emit_vec(e->i32, e->lanes), "");
+    v = LLVMBuildZExt(e->b, v, emit_vec(e->i64, e->lanes), "");
     emit_push(e);
     emit_bind(e, r->k->axes[p->to->axis].sym, base);
-    if (p->s->words) v = LLVMBuildAnd(e->b, v, emit_i(e, t, UINT32_MAX), "");
     emit_store_ptr(e, v, rows_kept_at(r, p->to, 0), 8);
     emit_pop(e);
 }
@@ -467,15 +417,10 @@ static void sort_memory(Sort *s, Expr room) {
     Emit *e = s->e;
     ExprPool *p = e->exprs;
     room = with_vector(e, room);
-    s->a = emit_scratch(e, expr_muli(p, room, 8));
-    s->b = emit_scratch(e, expr_muli(p, room, 8));
-    if (!s->words) {
-        s->key = emit_mem_type(e, s->t);
-        s->keys = emit_scratch(e, expr_muli(p, room, (int64_t)dtype_bytes(s->t)));
-        return;
-    }
-    s->counts = emit_scratch(e, expr_const(p, DIGITS * DIGIT_SIZE * 4));
-    s->hits = emit_scratch(e, expr_const(p, e->widest * 9));
+    s->a = emit_scratch(e, expr_muli(p, room, word_bytes(s)));
+    s->b = emit_scratch(e, expr_muli(p, room, word_bytes(s)));
+    s->counts = emit_scratch(e, expr_const(p, digits(s) * DIGIT_SIZE * 4));
+    s->hits = emit_scratch(e, expr_const(p, e->widest * (word_bytes(s) + 1)));
 }
 
 void rows_sort(Rows *r, KVal v, const Kept *to) {
@@ -485,9 +430,13 @@ void rows_sort(Rows *r, KVal v, const Kept *to) {
     Expr extent = r->k->axes[to->axis].extent, room = extent;
     Sort s = {.r = r, .e = e, .o = o, .t = t, .axis = to->axis, .keep = o->imm.i >> 2};
     s.descending = o->imm.i & 2;
-    s.words = dtype_bytes(t) <= 4;
+    const bool wide = dtype_bytes(t) > 4;
+    s.bits = wide ? 64 : 32;
+    s.ranked = wide ? 1 : RANKED;
+    s.key = wide ? e->i64 : e->i32;
+    s.word = LLVMIntTypeInContext(e->ctx, 2 * s.bits);
     s.room = (2 * s.keep + ROOM_STEP - 1) / ROOM_STEP * ROOM_STEP;
-    if (s.words && s.keep > 0 && s.keep < MOST_KEPT)
+    if (s.keep > 0 && s.keep < MOST_KEPT)
         room = expr_min(e->exprs, extent, expr_const(e->exprs, s.room));
     const bool few = room != extent;
     LLVMValueRef n = emit_expr(e, extent);
@@ -498,7 +447,7 @@ void rows_sort(Rows *r, KVal v, const Kept *to) {
     rows_span(r, i64c(e, 0), s.n, few ? 1 : expr_divisor(e->exprs, extent), 1, 0, NULL, fill_step,
               &s);
     if (few) collect(&s, n);
-    Places p = {&s, to, s.words ? word_sort(&s) : merge_sort(&s)};
+    Places p = {&s, to, word_sort(&s)};
     LLVMValueRef first = s.keep > 0 ? smin(e, i64c(e, s.keep), n) : n;
     rows_span(r, i64c(e, 0), first, 1, 1, 0, NULL, place_step, &p);
 }
