@@ -153,9 +153,18 @@ static EV int_op(Emit *e, Op op, DType t, EV x, EV y) {
 
 /* --- Floats ------------------------------------------------------------------------------- */
 
+/* LLVM 22 takes elements of a vector quotient for zero where both operands' are, and drops the
+ * select that puts zero in place of the NaN there (SimplifyDemandedVectorElts): of rows that do not
+ * fill their vectors, loads of AVX2 code give zero past the end. A fence hides what y holds. */
+static EV divide(Emit *e, EV x, EV y) {
+    const bool vector = LLVMGetTypeKind(LLVMTypeOf(y)) == LLVMVectorTypeKind;
+    if (vector && e->isa->lanes > 1 && !LLVMIsConstant(y)) y = call1(e, "llvm.arithmetic.fence", y);
+    return LLVMBuildFDiv(e->b, x, y, "");
+}
+
 /* One exact step r - q*y with q cut to 28 bits: what fmod needs, several bits at a time. */
 static EV fmod_step(Emit *e, EV r, EV y) {
-    EV q = emit_bits(e, call1(e, "llvm.trunc", LLVMBuildFDiv(e->b, r, y, "")), e->i64);
+    EV q = emit_bits(e, call1(e, "llvm.trunc", divide(e, r, y)), e->i64);
     q = LLVMBuildAnd(e->b, q, emit_i(e, LLVMTypeOf(q), -(INT64_C(1) << 25)), "");
     return emit_fma(e, LLVMBuildFNeg(e->b, emit_bits(e, q, e->f64), ""), y, r);
 }
@@ -215,7 +224,7 @@ static EV float_op(Emit *e, Op op, EV x, EV y) {
     case OP_add: return emit_fbin(e, LLVMFAdd, x, y);
     case OP_sub: return emit_fbin(e, LLVMFSub, x, y);
     case OP_mul: return emit_fbin(e, LLVMFMul, x, y);
-    case OP_div: return LLVMBuildFDiv(e->b, x, y, "");
+    case OP_div: return divide(e, x, y);
     case OP_mod: return float_mod(e, x, y);
     case OP_rem: return float_rem(e, x, y);
     case OP_eq: return fcmp(e, LLVMRealOEQ, x, y);

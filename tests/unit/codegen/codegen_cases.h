@@ -512,6 +512,20 @@ static const Case cases[] = {
      "kernel pad poi i=4 j=13\n param 0 f64[36]\n param 1 f64[52] written\n"
      "%1 f64 load p0[i*12 + j] if [(i < 3)*(j < 12)]\n %2 f64 store p1[i*13 + j] %1\n end\n",
      0},
+    {"three_of_four", /* quotients, in vectors that rows do not fill */
+     "kernel k per a=2 ~x=3 ~y=8 ~z=3\n param 0 f32[6]\n param 1 f32[6]\n"
+     "param 2 f32[144]\n param 3 f32[24]\n param 4 f32[144] written\n"
+     "%1 f32 load p0[a*3 + z]\n %2 f32 load p1[a*3 + z]\n"
+     "%3 f32 load p2[a*3 + z*48 + (x*8 + y)/3*6 + (x*8 + y) % 3]\n"
+     "%4 f32 load p3[z*8 + (x*8 + y)/3]\n %5 f32 div %3, %4\n %6 f32 reduce sum x,y,z %5\n"
+     "%7 f32 const 72\n %8 f32 div %6, %7\n %9 f32 sub %5, %8\n %10 f32 mul %9, %9\n"
+     "%11 f32 reduce sum x,y,z %10\n %12 f32 div %11, %7\n %13 f32 const 0.01\n"
+     "%14 f32 add %12, %13\n %15 f32 rsqrt %14\n"
+     "%16 f32 load p2[x*48 + y*6 + a*3 + z]\n %17 f32 load p3[x*8 + y]\n %18 f32 div %16, %17\n"
+     "%19 f32 sub %18, %8\n %20 f32 mul %15, %19\n %21 f32 mul %2, %20\n %22 f32 add %1, %21\n"
+     "%23 f32 store p4[x*8 + y + a*72 + z*24] %22\n"
+     "cost reads [720] writes [576] flops [5216]\n end\n",
+     1e-4},
 };
 
 #endif
