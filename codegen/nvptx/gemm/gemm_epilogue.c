@@ -23,7 +23,6 @@ static void find_loads(Epilogue *p) {
         if (o->op != K_kload || o->in[0] || v == x->p->addend) continue;
         if (at & d->m && at & d->n && !(at & ~(d->m | d->n | d->batch))) p->load[p->nloads++] = v;
     }
-    x->g->j->ahead |= p->nloads > 0;
 }
 
 /* --- Results from registers ------------------------------------------------------------------- */

@@ -107,6 +107,7 @@ void gemm_bind_site(Epilogue *p, Site s, uint32_t z) {
 void gemm_fetch_site(Epilogue *p, Site s, HV *out) {
     Emit *e = p->e;
     HV pair = p->addend_pair;
+    p->x->g->j->ahead |= p->nloads > 0;
     p->addend_pair = NULL;
     p->fetched = NULL;
     for (uint32_t z = 0; z < gemm_site_turns(p->x); z++) {
