@@ -84,6 +84,7 @@ typedef struct GemmPlan {
     bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
     bool pairs;   /* neighbouring columns may be computed as vectors of two */
     uint32_t epilogue_ops; /* instructions per result, roughly */
+    bool masked;           /* some of it is loaded under a condition, which branches */
     GemmVariants variants; /* with other tiles, by the number of rows */
     int64_t rows;          /* that the tile was chosen for */
     const GemmTile *tile;

@@ -101,6 +101,7 @@ static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
         if (!needed[v] || gemm_is_acc(d, v) || gemm_is_term(p, v)) continue;
         if (g->e->domains[v] & d->k) return "the epilogue looks into the sum";
         if (o->op < OP_COUNT) p->epilogue_ops += ops_of((Op)o->op);
+        p->masked |= o->op == K_kload && o->in[0];
         if (o->op == K_kload || o->op == K_kstore) {
             bool copied = o->op == K_kstore && is_copied((DType)o->dtype);
             GemmOut *out = &p->out[p->nouts];

@@ -149,7 +149,8 @@ static bool possible_cols(const GemmPlan *p, uint32_t cols) {
 
 enum { ALL_REGS = 255, SPARE_REGS = 100 };
 
-/* What spilled wants registers beside its sums, of which threads have few where they are many. */
+/* What spilled, and what branches at each of its places, wants registers beside its sums, of which
+ * threads have few where they are many. */
 static bool has_spare(const GemmTile *t, uint32_t sums) {
     uint32_t all = t->regs_math ? t->regs_math : ALL_REGS;
     return all >= sums + SPARE_REGS;
@@ -164,7 +165,7 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
     if (p->promoted && !p->exact && t->pingpong) return false; /* nobody would give the turn away */
     if (p->exact && (t->groups > 2 || t->m != slabs * HOP_SLAB_ROWS)) return false;
     if (!p->exact && t->pingpong && t->m == HOP_SLAB_ROWS) return false;
-    if (shrink && !p->promoted && !has_spare(t, sums)) return false;
+    if ((shrink || p->masked) && !p->promoted && !has_spare(t, sums)) return false;
     if (p->promoted) sums *= 4;
     return cols * g->k->dot.nacc == t->n && possible_cols(p, cols) && sums <= 256u >> shrink;
 }
