@@ -8,6 +8,8 @@
  * did not. */
 #include "codegen/cpu/dot/dot.h"
 
+#define PLANES_APART 16 /* elements: a line */
+
 static Expr half(Dot *d, Expr n) {
     return expr_ceildiv(d->p, n, expr_const(d->p, 2));
 }
@@ -37,14 +39,29 @@ void wino_analyse(Dot *d) {
     d->b[0] = (DotB){.mode = DOT_B_DIRECT, .memory = d->acc, .step = expr_const(d->p, DOT_PANEL)};
 }
 
+/* Elements from one plane to the next, of rows as wide: a tile's elements, one of each plane, are
+ * written and read together, and would meet in one set of the cache where a plane's size is a
+ * multiple of a page. */
+static Expr plane_size(Dot *d, Expr width) {
+    return expr_addi(d->p, expr_mul(d->p, d->wino.rows, width), PLANES_APART);
+}
+
+/* First element of a plane's row. */
+static LLVMValueRef in_plane(Dot *d, uint32_t plane, LLVMValueRef row, Expr width) {
+    Emit *e = d->e;
+    LLVMValueRef first = emit_expr(e, expr_muli(d->p, plane_size(d, width), plane));
+    return LLVMBuildAdd(e->b, first, LLVMBuildMul(e->b, row, emit_expr(e, width), ""), "");
+}
+
 void wino_reserve(Dot *d) {
     ExprPool *p = d->p;
     d->wino.rows = expr_muli(p, d->block, DOT_ROWS);
-    Expr planes = expr_muli(p, d->wino.rows, 16);
     const uint32_t columns = dot_may_go_across(d) ? DOT_PANEL : d->width;
-    d->table = emit_scratch(d->e, expr_muli(p, planes, 8));
-    d->packed = emit_scratch(d->e, expr_muli(p, expr_mul(p, planes, d->wino.channels), d->bytes));
-    d->wino.accumulators = emit_scratch(d->e, expr_muli(p, planes, columns * d->bytes));
+    const int64_t bytes = (int64_t)WINO_PLANES * d->bytes;
+    d->table = emit_scratch(d->e, expr_muli(p, d->wino.rows, 8 * WINO_PLANES));
+    d->packed = emit_scratch(d->e, expr_muli(p, plane_size(d, d->wino.channels), bytes));
+    d->wino.accumulators =
+        emit_scratch(d->e, expr_muli(p, plane_size(d, expr_const(p, columns)), bytes));
 }
 
 /* --- Places ------------------------------------------------------------------------------- */
@@ -93,7 +110,7 @@ static void transform4(Dot *d, LLVMValueRef *x, uint32_t stride) {
     x[3 * stride] = LLVMBuildFSub(b, v[1], v[3], "");
 }
 
-static LLVMValueRef plane_row(Dot *d, uint32_t plane, LLVMValueRef row) {
+static LLVMValueRef table_entry(Dot *d, uint32_t plane, LLVMValueRef row) {
     Emit *e = d->e;
     LLVMValueRef first = emit_expr(e, expr_muli(d->p, d->wino.rows, plane));
     return LLVMBuildAdd(e->b, first, row, "");
@@ -102,7 +119,7 @@ static LLVMValueRef plane_row(Dot *d, uint32_t plane, LLVMValueRef row) {
 static void transform_channels(Dot *d, const Place *t, LLVMValueRef *to) {
     Emit *e = d->e;
     EmitLoop l = {0};
-    LLVMValueRef x[16], size = emit_expr(e, d->kk.size);
+    LLVMValueRef x[WINO_PLANES], size = emit_expr(e, d->kk.size);
     emit_loop_begin(e, &l, "channels", emit_i64(e, 0), size, emit_i64(e, d->lanes), true);
     LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
     bool ragged = expr_divisor(d->p, d->kk.size) % d->lanes != 0;
@@ -110,7 +127,7 @@ static void transform_channels(Dot *d, const Place *t, LLVMValueRef *to) {
                     ragged ? emit_lanes_below(e, left) : NULL, true);
     bind_axis(d, 0, t->first[0]);
     bind_axis(d, 1, t->first[1]);
-    for (uint32_t i = 0; i < 16; i++) {
+    for (uint32_t i = 0; i < WINO_PLANES; i++) {
         emit_push(e);
         bind_axis(d, 2, expr_const(d->p, i / 4));
         bind_axis(d, 3, expr_const(d->p, i % 4));
@@ -119,7 +136,7 @@ static void transform_channels(Dot *d, const Place *t, LLVMValueRef *to) {
     }
     for (uint32_t i = 0; i < 4; i++) transform4(d, x + i, 4);
     for (uint32_t i = 0; i < 4; i++) transform4(d, x + 4 * i, 1);
-    for (uint32_t i = 0; i < 16; i++)
+    for (uint32_t i = 0; i < WINO_PLANES; i++)
         emit_store_ptr(e, x[i], emit_gep(e, d->elem, to[i], l.i), d->bytes);
     emit_loop_end(e, &l);
 }
@@ -127,13 +144,12 @@ static void transform_channels(Dot *d, const Place *t, LLVMValueRef *to) {
 void wino_transform(Dot *d, LLVMValueRef rows) {
     Emit *e = d->e;
     EmitLoop row = {0};
-    LLVMValueRef to[16], channels = emit_expr(e, d->wino.channels);
+    LLVMValueRef to[WINO_PLANES];
     emit_loop_begin(e, &row, "transform", emit_i64(e, 0), rows, emit_i64(e, 1), true);
     Place t = place_of(d, row.i);
-    for (uint32_t i = 0; i < 16; i++) {
-        LLVMValueRef at = plane_row(d, i, row.i);
-        to[i] = emit_gep(e, d->elem, d->packed, LLVMBuildMul(e->b, at, channels, ""));
-        emit_store_ptr(e, to[i], emit_gep(e, e->ptr, d->table, at), 8);
+    for (uint32_t i = 0; i < WINO_PLANES; i++) {
+        to[i] = emit_gep(e, d->elem, d->packed, in_plane(d, i, row.i, d->wino.channels));
+        emit_store_ptr(e, to[i], emit_gep(e, e->ptr, d->table, table_entry(d, i, row.i)), 8);
     }
     transform_channels(d, &t, to);
     emit_loop_end(e, &row);
@@ -173,10 +189,9 @@ static void store_output(Dot *d, const Place *t, uint32_t dy, uint32_t dx, LLVMV
 
 static void tile_outputs(Dot *d, const Place *t, LLVMValueRef row, uint32_t j) {
     Emit *e = d->e;
-    LLVMValueRef x[16], half_done[8], y[4];
-    for (uint32_t i = 0; i < 16; i++) {
-        LLVMValueRef width = emit_i64(e, dot_sums_width(d));
-        LLVMValueRef at = LLVMBuildMul(e->b, plane_row(d, i, row), width, "");
+    LLVMValueRef x[WINO_PLANES], half_done[8], y[4];
+    for (uint32_t i = 0; i < WINO_PLANES; i++) {
+        LLVMValueRef at = in_plane(d, i, row, expr_const(d->p, dot_sums_width(d)));
         if (d->across) at = LLVMBuildAdd(e->b, at, dot_into_panel(d), "");
         at = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)(j * d->lanes)), "");
         LLVMValueRef p = emit_gep(e, d->elem, d->wino.accumulators, at);
@@ -217,14 +232,15 @@ static void planes(Dot *d, uint32_t nv) {
     Emit *e = d->e;
     EmitLoop plane = {0};
     ExprPool *p = d->p;
-    LLVMValueRef rows = emit_expr(e, d->wino.rows), width = emit_i64(e, dot_sums_width(d));
+    Expr sums = plane_size(d, expr_const(p, dot_sums_width(d)));
     Expr depth = expr_muli(p, d->kk.size, DOT_PANEL); /* of one plane of a panel */
-    emit_loop_begin(e, &plane, "plane", emit_i64(e, 0), emit_i64(e, 16), emit_i64(e, 1), true);
-    Expr t = emit_below(d->e, "plane", expr_const(p, 16), plane.i);
-    d->wino.entry = LLVMBuildMul(e->b, plane.i, rows, "");
-    LLVMValueRef start = LLVMBuildMul(e->b, d->wino.entry, width, "");
+    emit_loop_begin(e, &plane, "plane", emit_i64(e, 0), emit_i64(e, WINO_PLANES), emit_i64(e, 1),
+                    true);
+    Expr t = emit_below(d->e, "plane", expr_const(p, WINO_PLANES), plane.i);
+    d->wino.entry = LLVMBuildMul(e->b, plane.i, emit_expr(e, d->wino.rows), "");
+    LLVMValueRef start = LLVMBuildMul(e->b, plane.i, emit_expr(e, sums), "");
     d->wino.to = emit_gep(e, d->elem, d->wino.accumulators, start);
-    Expr at = expr_mul(p, expr_add(p, expr_muli(p, d->panel, 16), t), depth);
+    Expr at = expr_mul(p, expr_add(p, expr_muli(p, d->panel, WINO_PLANES), t), depth);
     d->wino.b = emit_address(e, d->t->wino - 1, at);
     if (d->across)
         dot_tiles_across(d);

@@ -47,6 +47,7 @@
 #define DOT_MADE       8  /* steps of k that are unrolled where the right operand is made */
 #define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */
 #define DOT_LINE       64 /* bytes of a line of the cache */
+#define WINO_PLANES    16 /* products for 2x2 outputs */
 
 /* Several axes walked as one, the last fastest. */
 typedef struct DotGroup {
@@ -135,7 +136,7 @@ typedef struct Dot {
         uint32_t channel;          /* c */
         Expr height, width;        /* in tiles */
         Expr rows, channels;       /* rows of a block, C rounded up to vectors */
-        LLVMValueRef accumulators; /* [16][rows][width of a sub-panel] */
+        LLVMValueRef accumulators; /* [16][rows][width of a sub-panel], a line apart */
         LLVMValueRef to, entry, b; /* of the current plane; NULL outside of Winograd */
     } wino;
 

@@ -266,7 +266,8 @@ static bool looks_ahead(Dot *d, uint32_t i) {
     if (!d->t->wino && (d->b[i].mode != DOT_B_DIRECT || d->t->pack != DOT_PANEL)) return false;
     tiles_of_span(d, &fewest, &most);
     expr_range(p, expr_mul(p, d->n.size, d->kk.size), &least, &count);
-    bool small = count <= CACHE_BYTES / (int64_t)memory_bytes(d, i) / (d->t->wino ? 16 : 1);
+    bool small =
+        count <= CACHE_BYTES / (int64_t)memory_bytes(d, i) / (d->t->wino ? WINO_PLANES : 1);
     return most >= TILES_LEAST && fewest < TILES_MANY && !small;
 }
 
