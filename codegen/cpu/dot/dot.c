@@ -4,6 +4,10 @@
 /* Right operands of which every thread's cache keeps a copy. */
 #define KEPT_RIGHT (512 << 10)
 
+/* Blocks in a round, and the fewest rows that one of few is worth. */
+#define OWN_BLOCKS 16
+#define OWN_ROWS   96
+
 /* Whether threads share out panels, so that each reads its own part of the right operand only, or
  * rows, which then stay with the thread that has written them. Rows come dirty from another
  * thread's cache and results go to the next one, which costs about twice what reading as much of a
@@ -40,6 +44,24 @@ static Expr even_above(ExprPool *p, Expr blocks, Expr least) {
     return expr_add(p, blocks, odd);
 }
 
+/* Blocks that threads share out evenly, 2 to 16 of them: each then has rows of its own, which it
+ * finds in its cache where the kernel before it has cut its rows alike. */
+static Expr own_blocks(ExprPool *p, Expr m) {
+    Expr n = expr_const(p, 1);
+    for (int64_t b = 4; b <= OWN_BLOCKS; b *= 2)
+        n = expr_select(p, expr_le(p, expr_const(p, b * OWN_ROWS), m), expr_const(p, b), n);
+    return n;
+}
+
+/* More than half as many are whole rounds of them, if there are as many tiles. */
+static Expr whole_rounds(ExprPool *p, Expr blocks, Expr tiles) {
+    Expr all = expr_const(p, OWN_BLOCKS);
+    Expr up = expr_mul(p, expr_ceildiv(p, blocks, all), all);
+    Expr may =
+        expr_and(p, expr_lt(p, expr_const(p, OWN_BLOCKS / 2), blocks), expr_le(p, up, tiles));
+    return expr_select(p, may, up, blocks);
+}
+
 /* Sizes of the cut: rows in blocks, blocks and panels as work items. A deep panel takes long enough
  * to come that all rows are wanted beside it: fewer items do. A block is small enough that
  * its table and packed rows stay in L2, and large enough that a panel read once serves many rows.
@@ -56,6 +78,9 @@ static void cut(Dot *d) {
     Expr halves = expr_select(p, wide, one, expr_min(p, most, expr_const(p, 2)));
     Expr least = expr_max(p, halves, expr_ceildiv(p, m, expr_const(p, 512)));
     d->blocks = even_above(p, expr_max(p, least, expr_min(p, most, want)), least);
+    const bool plain = !d->t->block && !d->t->pairs && !d->t->quads && !d->part;
+    if (plain && !d->t->wino)
+        d->blocks = expr_max(p, d->blocks, expr_select(p, wide, one, own_blocks(p, m)));
     Expr fit = 0; /* tiles whose packed rows stay in L2 */
     if (!d->direct || d->guarded || d->part) {
         /* Columns are read as one stream, which the next cache keeps up with; and the more rows
@@ -66,6 +91,7 @@ static void cut(Dot *d) {
         fit = expr_max(p, one, fit);
         d->blocks = expr_max(p, d->blocks, expr_ceildiv(p, d->tiles, fit));
     }
+    if (plain) d->blocks = whole_rounds(p, d->blocks, d->tiles);
     d->block = expr_ceildiv(p, d->tiles, d->blocks);
     d->span = span_of(d, wide, fit);
     d->spans = expr_ceildiv(p, d->blocks, d->span);
@@ -345,6 +371,21 @@ static void item(Dot *d, EmitLoop *l) {
     products(d, b_key, l->phi[1]);
 }
 
+/* Nanoseconds on one thread. A piece of a thread's range that begins within a block transforms it
+ * again, where the form is Winograd's: of few blocks pieces are few, for which a plane's time
+ * stands for all of them. */
+static Expr cost_of(Dot *d) {
+    ExprPool *p = d->p;
+    Expr macs =
+        expr_mul(p, expr_mul(p, d->batch.size, d->m.size), expr_mul(p, d->n.size, d->kk.size));
+    Expr times = expr_const(p, d->t->nacc);
+    if (d->t->wino) {
+        Expr many = expr_le(p, expr_const(p, OWN_BLOCKS), d->blocks);
+        times = expr_select(p, many, expr_const(p, WINO_PLANES), times);
+    }
+    return expr_div(p, expr_mul(p, macs, times), expr_const(p, 50));
+}
+
 bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     Dot *d = ARENA_NEW(e->arena, Dot);
     *d = (Dot){.e = e, .k = e->k, .t = &e->k->dot, .p = e->exprs};
@@ -375,9 +416,7 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     Expr any = expr_min(p, d->m.size, expr_const(p, 1));
     Expr blocks = expr_mul(p, expr_mul(p, d->spans, d->span), any);
     info->work = expr_mul(p, d->batch.size, expr_mul(p, blocks, d->panels));
-    Expr macs =
-        expr_mul(p, d->batch.size, expr_mul(p, d->m.size, expr_mul(p, d->n.size, d->kk.size)));
-    info->cost = expr_div(p, expr_muli(p, macs, (int64_t)d->t->nacc), expr_const(p, 50));
+    info->cost = cost_of(d);
 
     EmitLoop l = emit_loop(e, 2);
     l.init[0] = l.init[1] = emit_i64(e, -1);
