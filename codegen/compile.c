@@ -43,6 +43,23 @@ static void note_stable(const Schedule *s, const SStep *st, CompileJob *j) {
     }
 }
 
+static uint32_t storage_of(const Schedule *s, uint32_t buf) {
+    while (s->buffers.v[buf].alias) buf = s->buffers.v[buf].alias - 1;
+    return buf;
+}
+
+/* What ends with the step, and lies in memory that only one parameter is bound to. */
+static void note_spent(const Schedule *s, uint32_t step, CompileJob *j) {
+    const SStep *st = &s->steps.v[step];
+    for (uint32_t i = 0; i < st->kernel->nparams; i++) {
+        const SBuffer *b = st->bufs ? &s->buffers.v[st->bufs[i]] : NULL;
+        bool is = b && b->kind == BUF_temp && !b->alias && b->last == step;
+        for (uint32_t o = 0; is && o < st->kernel->nparams; o++)
+            is = o == i || storage_of(s, st->bufs[o]) != st->bufs[i];
+        j->spent[i % kir_body_params(st->kernel)] &= is;
+    }
+}
+
 /* A run's first kernel has nothing in front of it but what its caller put there, which may write
  * all that the kernel reads: it asks for nothing early, so that it may start early
  * (PLAN_WAITS_FIRST). Not where other steps, which gain by asking, are the same kernel. */
@@ -59,11 +76,6 @@ static void note_first(const Schedule *s, CompileList *l) {
         for (uint32_t p = 0; uses == 1 && p < j->k->nparams; p++) j->stable[p] = false;
         step = s->ends.v[i];
     }
-}
-
-static uint32_t storage_of(const Schedule *s, uint32_t buf) {
-    while (s->buffers.v[buf].alias) buf = s->buffers.v[buf].alias - 1;
-    return buf;
 }
 
 /* Does the kernel's parameter p get rows behind the first `rows` only? Rows past the room there is
@@ -145,13 +157,15 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
             l->job_of_step[i] = l->njobs;
             map_put(seen, number, l->njobs);
             bool *stable = ARENA_ARRAY(a, bool, k->nparams);
-            for (uint32_t p = 0; p < k->nparams; p++) stable[p] = true;
+            bool *spent = ARENA_ARRAY(a, bool, k->nparams);
+            for (uint32_t p = 0; p < k->nparams; p++) stable[p] = spent[p] = true;
             Appended *appended = ARENA_ARRAY(a, Appended, k->nparams);
-            l->jobs[l->njobs++] =
-                (CompileJob){.k = k, .symbol = "kernel", .stable = stable, .appended = appended};
+            l->jobs[l->njobs++] = (CompileJob){
+                .k = k, .symbol = "kernel", .stable = stable, .spent = spent, .appended = appended};
             note_appended(s, &s->steps.v[i], &l->jobs[l->njobs - 1], true);
         }
         note_stable(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]]);
+        note_spent(s, i, &l->jobs[l->job_of_step[i]]);
         note_appended(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]], false);
     }
     note_first(s, l);
@@ -255,6 +269,7 @@ static void begin_variants(CompileJob *j) {
         j->variants[i] = (CompileJob){.k = j->k,
                                       .symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1),
                                       .stable = j->stable,
+                                      .spent = j->spent,
                                       .appended = j->appended,
                                       .variant = i + 1,
                                       .next = i + 1 < j->nvariants ? &j->variants[i + 1] : NULL};
@@ -369,6 +384,7 @@ void compile_restart(CompileJob *j) {
                       .arena = j->arena,
                       .exprs = j->exprs,
                       .stable = j->stable,
+                      .spent = j->spent,
                       .appended = j->appended,
                       .variant = j->variant,
                       .min_blocks = j->min_blocks,

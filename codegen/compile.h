@@ -39,6 +39,7 @@ struct CompileJob {
     const Kernel *k;
     const char *symbol;
     bool *stable;       /* per parameter: in all steps memory that no kernel of a run writes; */
+    bool *spent;        /* memory of a run's that no kernel reads behind this one; */
     Appended *appended; /* what of it no kernel of a run writes */
     Arena *arena;
     ExprPool *exprs; /* the thread's copy while it compiles, then where its results are */

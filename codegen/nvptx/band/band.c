@@ -109,7 +109,7 @@ static void launch(Band *b, Expr groups) {
 static bool takes(Band *b) {
     Emit *e = b->r.team.g->e;
     if (!has_shape(b)) return false;
-    e->lanes = choose_lanes(b);
+    b->r.lanes = e->lanes = choose_lanes(b);
     if (e->lanes < 2 || (!b->starts && !band_find_rows(b))) return false;
     return band_choose_sizes(b) && passes(b);
 }
@@ -140,7 +140,7 @@ bool gpu_band(Gpu *g) {
     b.turns = emit_expr(e, turns);
     LLVMValueRef acc[BAND_CARRIED];
     for (uint32_t i = 0; i < b.r.pieces * b.nsums; i++)
-        acc[i] = emit_fold_identity(e, FOLD_sum, DT_f32, e->lanes);
+        acc[i] = emit_fold_identity(e, FOLD_sum, DT_f32, row_piece_lanes(&b.r, i / b.nsums));
     e->quick = gpu_by_constant;
     if (b.behind)
         band_walk_behind(&b, acc);

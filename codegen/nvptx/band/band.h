@@ -125,6 +125,7 @@ LLVMValueRef band_place(const Band *b, LLVMValueRef at, bool full);
 /* What all rows read alike of the thread's vectors: [piece][op]. */
 bool band_is_fixed(const Band *b, KVal v);
 uint32_t band_vector_bytes(const Band *b, KVal v);
+uint32_t band_piece_bytes(const Band *b, KVal v, uint32_t u); /* of vector u of a thread */
 LLVMValueRef **band_fixed(Band *b);
 LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is true */
 

@@ -46,6 +46,13 @@ uint32_t band_vector_bytes(const Band *b, KVal v) {
     return (uint32_t)dtype_bytes(g->k->params[g->k->ops[v].buf].dtype) * g->e->lanes;
 }
 
+uint32_t band_piece_bytes(const Band *b, KVal v, uint32_t u) {
+    const Gpu *g = b->r.team.g;
+    const bool tail = b->r.tail && u + 1 == b->r.pieces;
+    const uint32_t each = (uint32_t)dtype_bytes(g->k->params[g->k->ops[v].buf].dtype);
+    return each * (tail ? b->r.tail : b->r.lanes);
+}
+
 LLVMValueRef **band_fixed(Band *b) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
@@ -53,11 +60,11 @@ LLVMValueRef **band_fixed(Band *b) {
     LLVMValueRef **x = ARENA_ARRAY(e->arena, LLVMValueRef *, b->r.pieces);
     row_place(&h);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h.scope[u]);
+        EmitScope *outer = row_enter(&h, u);
         x[u] = ARENA_ARRAY(e->arena, LLVMValueRef, g->k->nops);
         for (KVal v = 1; v < g->k->nops; v++)
             if (band_is_fixed(b, v)) x[u][v] = emit_value(e, v);
-        (void)emit_switch(e, outer);
+        row_exit(&h, outer);
     }
     return x;
 }

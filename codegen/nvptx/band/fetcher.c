@@ -120,15 +120,16 @@ static HV inside_part(const Band *b, HV v, int64_t n, bool front) {
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    const int64_t n = band_part(b), first = (int64_t)u * b->r.team.size;
-    const uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
+    const uint32_t parts = e->lanes / row_piece_lanes(&b->r, u); /* of a vector */
+    const int64_t n = band_part(b) * parts, first = (int64_t)u * b->r.team.size * parts;
+    const uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE / parts;
     HV at = band_stage_at(t, t->stage).rows;
     for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, own_room(b, k) * t->held);
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
     if (first + b->r.team.size > n) v = inside_part(b, v, n, first > 0);
     if (t->place) {
         HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
-        const int64_t each = bytes / e->lanes;
+        const int64_t each = bytes / e->lanes; /* of these there are no tails */
         at = hop_add(e, at, b->starts ? started_place(b, each) : hop_muli(e, own, own_room(b, i)));
     }
     return hop_add(e, skewed(t, t->row, at, i), hop_muli(e, v, bytes));

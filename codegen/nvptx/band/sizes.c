@@ -49,93 +49,110 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
 /* Rows of `least` to `most` vectors: a block's threads, their vectors of the rows of a turn, turns
  * that there is room for; whether rows are read again behind their folds, whether they are finished
  * a turn later, too, whether what all rows read alike stays in shared memory, whether the assembler
- * is told of no number of blocks, where it would spill, and whether threads that fetch give
- * registers to those that compute. The first form that few threads are idle in (idle) is taken. Few
- * threads with many vectors each meet sooner than many with few. Measured on one H200
- * (results/training.md, "Rows that a warp asks for", "Forms for more lengths"). */
+ * is told of no number of blocks, where it would spill, whether threads that fetch give registers
+ * to those that compute, and how many elements each thread has beside its vectors, if rows have a
+ * few vectors more than those (a whole one more would leave most threads idle for its time:
+ * layernorm's gradient over 1,032 columns 105.0 us, here 98.6). The first form that few threads are
+ * idle in (idle) is taken. Few threads with many vectors each meet sooner than many with few.
+ * Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
+ * lengths"). */
 typedef struct Fetching {
     uint32_t least, most, threads, pieces, stages;
     bool again, late, kept, untold, wide;
+    uint32_t tail;
 } Fetching;
 static const Fetching few_sums[] = {
-    {769, 832, 224, 4, 4, true, false, true, false, false},
-    {1, 1024, 512, 2, 3, false, false, false, false, false},
-    {1, 128, 384, 3, 3, true, false, false, false, false},
-    {1, 640, 512, 3, 3, true, false, false, false, false},
-    {1, 1024, 384, 2, 3, false, false, false, false, false},
-    {1153, 1344, 192, 7, 3, true, false, true, false, false},
-    {1, 1280, 320, 4, 3, true, false, true, false, false},
-    {1, 160, 224, 5, 3, true, false, true, false, false},
-    {1, 224, 192, 7, 3, true, false, true, false, false},
+    {769, 832, 224, 4, 4, true, false, true, false, false, 0},
+    {1, 1024, 512, 2, 3, false, false, false, false, false, 0},
+    {1, 128, 384, 3, 3, true, false, false, false, false, 0},
+    {1, 640, 512, 3, 3, true, false, false, false, false, 0},
+    {1, 1024, 384, 2, 3, false, false, false, false, false, 0},
+    {1153, 1344, 192, 7, 3, true, false, true, false, false, 0},
+    {1, 1280, 320, 4, 3, true, false, true, false, false, 0},
+    {1, 160, 224, 5, 3, true, false, true, false, false, 0},
+    {1, 224, 192, 7, 3, true, false, true, false, false, 0},
+    {1, 72, 384, 2, 3, false, false, false, false, false, 2},
+    {10, 10, 512, 1, 3, false, false, false, false, false, 2},
+    {129, 136, 256, 4, 3, true, false, true, false, false, 2},
 };
 static const Fetching many_sums[] = {
-    {1, 384, 384, 2, 3, false, false, false, false, false},
-    {1, 128, 256, 3, 3, true, false, false, false, false},
-    {449, 512, 256, 4, 3, true, false, true, false, false},
-    {1, 512, 512, 2, 3, true, false, true, false, false},
-    {513, 576, 384, 3, 3, true, false, true, false, false},
-    {577, 640, 256, 5, 4, true, false, true, false, false},
-    {641, 704, 256, 3, 5, true, true, true, false, false},
-    {705, 768, 384, 2, 5, true, true, true, false, false},
-    {769, 832, 224, 4, 5, true, true, true, false, false},
-    {833, 896, 448, 2, 4, true, true, true, false, false},
-    {897, 960, 192, 5, 3, true, false, true, false, false},
-    {961, 1056, 224, 5, 3, true, false, true, false, false},
-    {1121, 1152, 192, 6, 3, true, false, true, true, false},
-    {961, 1152, 384, 3, 4, true, true, true, false, false},
-    {1153, 1344, 224, 6, 3, true, false, true, false, false},
-    {1, 640, 320, 2, 5, true, true, true, false, false},
-    {1, 640, 512, 2, 3, true, false, true, false, false},
-    {1, 768, 384, 2, 4, true, true, true, false, false},
-    {1, 1152, 384, 3, 3, true, false, false, false, false},
-    {1, 1280, 320, 4, 4, true, true, true, false, false},
-    {1, 160, 224, 5, 3, true, false, true, false, false},
+    {1, 384, 384, 2, 3, false, false, false, false, false, 0},
+    {1, 128, 256, 3, 3, true, false, false, false, false, 0},
+    {449, 512, 256, 4, 3, true, false, true, false, false, 0},
+    {1, 512, 512, 2, 3, true, false, true, false, false, 0},
+    {513, 576, 384, 3, 3, true, false, true, false, false, 0},
+    {577, 640, 256, 5, 4, true, false, true, false, false, 0},
+    {641, 704, 256, 3, 5, true, true, true, false, false, 0},
+    {705, 768, 384, 2, 5, true, true, true, false, false, 0},
+    {769, 832, 224, 4, 5, true, true, true, false, false, 0},
+    {833, 896, 448, 2, 4, true, true, true, false, false, 0},
+    {897, 960, 192, 5, 3, true, false, true, false, false, 0},
+    {961, 1056, 224, 5, 3, true, false, true, false, false, 0},
+    {1121, 1152, 192, 6, 3, true, false, true, true, false, 0},
+    {961, 1152, 384, 3, 4, true, true, true, false, false, 0},
+    {1153, 1344, 224, 6, 3, true, false, true, false, false, 0},
+    {1, 640, 320, 2, 5, true, true, true, false, false, 0},
+    {1, 640, 512, 2, 3, true, false, true, false, false, 0},
+    {1, 768, 384, 2, 4, true, true, true, false, false, 0},
+    {1, 1152, 384, 3, 3, true, false, false, false, false, 0},
+    {1, 1280, 320, 4, 4, true, true, true, false, false, 0},
+    {1, 160, 224, 5, 3, true, false, true, false, false, 0},
+    {9, 9, 384, 2, 3, true, false, true, false, false, 2},
+    {12, 12, 256, 2, 3, false, false, false, false, false, 8},
+    {1, 72, 384, 2, 3, true, false, false, false, false, 2},
+    {10, 10, 256, 2, 3, false, false, false, false, false, 4},
+    {13, 13, 224, 3, 3, false, false, false, false, false, 2},
+    {19, 20, 256, 2, 3, false, false, false, false, false, 4},
+    {129, 136, 256, 4, 3, true, false, true, false, true, 2},
+    {1, 416, 256, 3, 3, true, false, true, false, false, 2},
+    {1, 224, 256, 3, 3, true, false, true, false, false, 4},
+    {321, 335, 256, 5, 3, true, false, true, false, true, 2},
 };
 /* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
-    {577, 640, 128, 5, 5, true, true, true, false, false},
-    {641, 704, 352, 2, 5, true, true, true, false, false},
-    {705, 768, 192, 4, 5, true, true, true, false, false},
-    {769, 832, 224, 4, 5, true, true, true, false, false},
-    {833, 896, 224, 4, 4, true, true, true, false, false},
-    {1, 704, 512, 3, 5, true, true, true, false, false},
-    {1, 1024, 512, 3, 4, true, true, true, false, false},
-    {1, 1024, 512, 2, 4, true, true, true, false, false},
+    {577, 640, 128, 5, 5, true, true, true, false, false, 0},
+    {641, 704, 352, 2, 5, true, true, true, false, false, 0},
+    {705, 768, 192, 4, 5, true, true, true, false, false, 0},
+    {769, 832, 224, 4, 5, true, true, true, false, false, 0},
+    {833, 896, 224, 4, 4, true, true, true, false, false, 0},
+    {1, 704, 512, 3, 5, true, true, true, false, false, 0},
+    {1, 1024, 512, 3, 4, true, true, true, false, false, 0},
+    {1, 1024, 512, 2, 4, true, true, true, false, false, 0},
 };
 /* Of a row of more than 64 KB, in two, three or four parts. */
 static const Fetching long_rows[] = {
-    {1025, 1280, 256, 5, 4, true, true, true, false, true},
-    {1121, 1280, 320, 4, 4, true, true, true, false, false},
-    {1, 640, 320, 2, 6, true, true, true, false, false},
-    {641, 768, 384, 2, 5, true, true, true, false, false},
-    {769, 1056, 544, 2, 4, true, true, true, false, false},
+    {1025, 1280, 256, 5, 4, true, true, true, false, true, 0},
+    {1121, 1280, 320, 4, 4, true, true, true, false, false, 0},
+    {1, 640, 320, 2, 6, true, true, true, false, false, 0},
+    {641, 768, 384, 2, 5, true, true, true, false, false, 0},
+    {769, 1056, 544, 2, 4, true, true, true, false, false, 0},
 };
 /* The same of rows that are dealt out in lists, where few threads that know much are worth more
  * still: a turn of two rows has a place if three of them have. */
 static const Fetching dealt_rows[] = {
-    {577, 640, 160, 4, 5, true, true, true, false, false},
-    {641, 672, 224, 3, 5, true, true, true, false, false},
-    {673, 768, 192, 4, 5, true, true, true, false, false},
-    {784, 896, 224, 4, 5, true, true, true, false, false},
-    {769, 783, 160, 5, 5, true, true, true, false, false},
-    {1, 576, 192, 3, 5, true, true, true, false, false},
-    {385, 576, 288, 2, 5, true, true, true, false, false},
+    {577, 640, 160, 4, 5, true, true, true, false, false, 0},
+    {641, 672, 224, 3, 5, true, true, true, false, false, 0},
+    {673, 768, 192, 4, 5, true, true, true, false, false, 0},
+    {784, 896, 224, 4, 5, true, true, true, false, false, 0},
+    {769, 783, 160, 5, 5, true, true, true, false, false, 0},
+    {1, 576, 192, 3, 5, true, true, true, false, false, 0},
+    {385, 576, 288, 2, 5, true, true, true, false, false, 0},
 };
 /* To one block or two. */
 static const Fetching dealt_few[] = {
-    {1, 384, 384, 1, 8, true, true, true, false, true},
-    {385, 576, 288, 2, 8, true, true, true, false, false},
-    {385, 576, 192, 3, 8, true, true, true, false, false},
-    {577, 768, 256, 3, 6, true, true, true, false, true},
-    {769, 896, 224, 4, 5, true, true, true, false, false},
+    {1, 384, 384, 1, 8, true, true, true, false, true, 0},
+    {385, 576, 288, 2, 8, true, true, true, false, false, 0},
+    {385, 576, 192, 3, 8, true, true, true, false, false, 0},
+    {577, 768, 256, 3, 6, true, true, true, false, true, 0},
+    {769, 896, 224, 4, 5, true, true, true, false, false, 0},
 };
 /* Of short rows that start at any element, by teams of which a turn's first starts with a vector:
  * so many of them that all may be idle in part. */
 static const Fetching started_rows[] = {
-    {1, 48, 256, 3, 3, true, false, true, false, false},
-    {49, 64, 512, 2, 3, true, false, true, false, true},
-    {65, 96, 256, 3, 3, true, false, true, false, false},
-    {97, 128, 512, 2, 3, true, false, true, false, true},
+    {1, 48, 256, 3, 3, true, false, true, false, false, 0},
+    {49, 64, 512, 2, 3, true, false, true, false, true, 0},
+    {65, 96, 256, 3, 3, true, false, true, false, false, 0},
+    {97, 128, 512, 2, 3, true, false, true, false, true, 0},
 };
 
 /* Sums of a thread's vector that are many; vectors of a row that are few, or not so many (idle). */
@@ -173,12 +190,29 @@ static uint32_t team_of(int64_t n, uint32_t pieces) {
     return t;
 }
 
+/* Of so many threads, which have whole vectors and a part of one each, those that a team may have.
+ */
+static uint32_t tailed_team(uint32_t most) {
+    uint32_t t = LEAST_TEAM / 2;
+    if (most > 32) return most / 32 * 32;
+    while (t * 2 <= most) t *= 2;
+    return t;
+}
+
 /* Threads of a team are those that its vectors take, in whole warps; below that a power of two. */
-static uint32_t fetched_team(int64_t n, uint32_t pieces) {
-    uint32_t t = (uint32_t)((n + pieces - 1) / pieces), least = LEAST_TEAM;
+static uint32_t fetched_team(int64_t n, const Fetching *f) {
+    uint32_t t = (uint32_t)((n + f->pieces - 1) / f->pieces), least = LEAST_TEAM;
+    if (f->tail) return tailed_team((uint32_t)n / f->pieces);
     if (t > 32) return (t + 31) / 32 * 32;
     while (least < t) least *= 2;
     return least;
+}
+
+/* What its threads leave of n vectors, if they have as many whole ones, is no more than they have
+ * room for in their last. */
+static bool tails_hold(const Band *b, int64_t n, uint32_t t, const Fetching *f) {
+    const int64_t left = n - (int64_t)t * f->pieces, lanes = b->r.team.g->e->lanes;
+    return f->tail <= lanes && left > 0 && left * lanes <= (int64_t)t * f->tail;
 }
 
 /* Of what all rows read alike. */
@@ -208,8 +242,9 @@ static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t
  * 134.5 us, here 100.5; over 1,544 105.2, 107.6). Rows that start at any element have no other way.
  */
 static uint32_t idle(const Band *b, int64_t n, const Fetching *f) {
-    const uint32_t t = fetched_team(n, f->pieces);
+    const uint32_t t = fetched_team(n, f);
     const int64_t room = (int64_t)t * f->pieces, other = (int64_t)team_of(n, 2) * 2;
+    if (f->tail) return 0;
     const bool some = n * 8 >= room * 6;
     if (b->dealt || b->starts) return 0;
     if (n * 8 >= room * 7 || (b->behind && t <= GPU_WARP && some)) return 0;
@@ -241,15 +276,16 @@ static uint32_t registers_of(const Band *b, const Fetching *f, uint32_t threads)
  * follow each other no row is finished later. */
 static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
-    const uint32_t t = fetched_team(n, f->pieces), threads = threads_of(b, f, t);
+    const uint32_t t = fetched_team(n, f), threads = threads_of(b, f, t);
     if (f->late && (b->behind || t <= GPU_WARP)) return false;
     if (n < f->least || n > f->most || t > f->threads || !threads) return false;
+    if (f->tail && !tails_hold(b, n, t, f)) return false;
     const uint32_t teams = threads / t;
     if (teams > 1 && !band_rows_touch(b)) return false;
     const uint32_t bytes = b->row_bytes * teams * b->mates + beside_fetched(b, teams * b->mates);
     const uint32_t stages = stages_of(b, f, t, bytes);
     if (stages * bytes + RESERVED > g->m->shared || stages < 3) return false;
-    b->r.team.size = t, b->r.pieces = f->pieces;
+    b->r.team.size = t, b->r.pieces = f->pieces + (f->tail > 0), b->r.tail = f->tail;
     b->threads = threads, b->teams = teams;
     b->side = t < 32 ? 32 / t : 1;
     b->stages = stages;
@@ -435,6 +471,7 @@ bool band_choose_sizes(Band *b) {
         choose_block(b, n, blocks);
     else if (!b->fetched)
         choose_threads(b, n, blocks);
+    if (!b->fetched) b->r.tail = 0;
     if (b->r.pieces > ROW_MAX_PIECES || (b->dealt && !b->late)) return false;
     if (b->starts && !b->fetched) return false;
     b->slots *= b->r.pieces;

@@ -95,18 +95,25 @@ void band_turn_numbers(BandTurns *t) {
     }
 }
 
+/* Of an access of so many bytes. */
+static uint32_t align_of(uint32_t bytes) {
+    return bytes < BAND_PIECE ? bytes : BAND_PIECE;
+}
+
 /* The thread's vectors lo to hi become known in the row's scopes. */
 static void take(const BandTurns *t, Held *h, uint32_t lo, uint32_t hi) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     for (uint32_t i = 0; i < b->nown; i++) {
-        LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
+        const DType type = e->k->params[e->k->ops[b->own[i]].buf].dtype;
+        const LLVMTypeRef elem = emit_mem_type(e, type);
         for (uint32_t u = lo; u < hi; u++) {
             HV p = band_turn_place(t, i, u);
-            EmitScope *outer = emit_switch(e, h->scope[u]);
+            EmitScope *outer = row_enter(h, u);
             p = hop_pointer(e, p);
-            emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, BAND_PIECE));
-            (void)emit_switch(e, outer);
+            const uint32_t bytes = (uint32_t)dtype_bytes(type) * e->lanes;
+            emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, align_of(bytes)));
+            row_exit(h, outer);
         }
     }
 }
@@ -121,15 +128,10 @@ static LLVMValueRef kept_at(const BandTurns *t, uint32_t u, KVal v) {
     int64_t at = b->kept;
     for (uint32_t i = 0; i <= u; i++)
         for (KVal w = 1; w < (i < u ? g->k->nops : v); w++)
-            if (t->fixed[i][w]) at += (int64_t)band_vector_bytes(b, w) * b->threads;
-    HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), band_vector_bytes(b, v));
+            if (t->fixed[i][w]) at += (int64_t)band_piece_bytes(b, w, i) * b->threads;
+    HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), band_piece_bytes(b, v, u));
     HV p = hop_addi(e, hop_add(e, hop_shared(g), own), at);
     return hop_pointer(e, p);
-}
-
-static uint32_t kept_align(const BandTurns *t, KVal v) {
-    uint32_t bytes = band_vector_bytes(t->b, v);
-    return bytes < BAND_PIECE ? bytes : BAND_PIECE;
 }
 
 void band_keep_fixed(const BandTurns *t) {
@@ -137,7 +139,8 @@ void band_keep_fixed(const BandTurns *t) {
     for (uint32_t u = 0; u < t->b->r.pieces; u++)
         for (KVal v = 1; v < g->k->nops; v++)
             if (t->fixed[u][v])
-                emit_store_ptr(g->e, t->fixed[u][v], kept_at(t, u, v), kept_align(t, v));
+                emit_store_ptr(g->e, t->fixed[u][v], kept_at(t, u, v),
+                               align_of(band_piece_bytes(t->b, v, u)));
 }
 
 /* Of vector u, in its scope. */
@@ -147,7 +150,9 @@ static void take_fixed(const BandTurns *t, uint32_t u) {
     for (KVal v = 1; v < g->k->nops; v++) {
         LLVMValueRef x = t->fixed[u][v];
         if (!x) continue;
-        if (t->b->kept) x = emit_load(e, LLVMTypeOf(x), kept_at(t, u, v), kept_align(t, v));
+        if (t->b->kept)
+            x = emit_load(e, LLVMTypeOf(x), kept_at(t, u, v),
+                          align_of(band_piece_bytes(t->b, v, u)));
         emit_override(e, v, x);
     }
 }
@@ -206,9 +211,9 @@ LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h) {
         if (t->number[i]) emit_override(e, b->number[i], t->number[i]);
     row_place(h);
     for (uint32_t u = 0; u < b->r.pieces && !b->kept; u++) {
-        EmitScope *outer = emit_switch(e, h->scope[u]);
+        EmitScope *outer = row_enter(h, u);
         take_fixed(t, u);
-        (void)emit_switch(e, outer);
+        row_exit(h, outer);
     }
     return inside;
 }
@@ -234,9 +239,9 @@ void band_turn_vector(const BandTurns *t, Held *h, uint32_t u) {
     hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
     take(t, h, u, u + 1);
     if (!t->b->kept) return;
-    EmitScope *outer = emit_switch(e, h->scope[u]);
+    EmitScope *outer = row_enter(h, u);
     take_fixed(t, u);
-    (void)emit_switch(e, outer);
+    row_exit(h, outer);
 }
 
 /* Where the vector is past the row's end, what changes no fold. */
@@ -248,20 +253,37 @@ static LLVMValueRef fold_operand(const BandTurns *t, LLVMValueRef live, KVal v) 
                 : x;
 }
 
+/* Into the first lanes of acc, of which x may have fewer. */
+static LLVMValueRef join_lanes(Emit *e, EmitJoin join, KFold fold, LLVMValueRef acc,
+                               LLVMValueRef x) {
+    const uint32_t all = LLVMGetVectorSize(LLVMTypeOf(acc)), n = LLVMGetVectorSize(LLVMTypeOf(x));
+    LLVMValueRef lane[16], none = LLVMGetPoison(LLVMTypeOf(acc));
+    if (n == all) return join(e, fold, DT_f32, acc, x);
+    for (uint32_t i = 0; i < all; i++) lane[i] = emit_i(e, e->i32, i);
+    LLVMValueRef first = LLVMBuildShuffleVector(e->b, acc, none, LLVMConstVector(lane, n), "");
+    first = join(e, fold, DT_f32, first, x);
+    for (uint32_t i = 0; i < n; i++) {
+        LLVMValueRef y = LLVMBuildExtractElement(e->b, first, lane[i], "");
+        acc = LLVMBuildInsertElement(e->b, acc, y, lane[i], "");
+    }
+    return acc;
+}
+
 /* The first vector is what the second is joined to: identities would cost as much as a vector. */
 void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc) {
     const RowPlan *r = &t->b->r;
     Emit *e = r->team.g->e;
     for (uint32_t u = 0; u < r->pieces; u++) {
-        EmitScope *outer = emit_switch(e, h->scope[u]);
         if (t->b->again) band_turn_vector(t, h, u);
+        EmitScope *outer = row_enter(h, u);
         if (t->b->starts) band_mask_edges(t->b, u);
         for (uint32_t f = 0; f < p->nfolds; f++) {
             LLVMValueRef x = fold_operand(t, h->live[u], p->folds[f]);
             KFold fold = (KFold)e->k->ops[p->folds[f]].fold;
-            acc[f] = u ? rows_join(r->team.g->rows, p->folds[f])(e, fold, DT_f32, acc[f], x) : x;
+            const EmitJoin join = rows_join(r->team.g->rows, p->folds[f]);
+            acc[f] = u ? join_lanes(e, join, fold, acc[f], x) : x;
         }
-        (void)emit_switch(e, outer);
+        row_exit(h, outer);
     }
 }
 

@@ -55,6 +55,9 @@ LLVMValueRef column_other_row(const Column *c, LLVMValueRef first, LLVMValueRef 
 /* part.c. This thread's columns over its rows of the block's part. */
 void column_fold_part(Column *c, LLVMValueRef *acc);
 
+/* spent.c. Where the block has read all of its rows: nobody needs them any more, if nobody does. */
+void column_forget(const Column *c);
+
 /* join.c. The block's rows meet: thread t gets column t of the block. Threads past the columns
  * repeat one. shift: of what is in acc, or NULL. */
 void column_join_rows(Column *c, LLVMValueRef at, LLVMValueRef shift, LLVMValueRef *acc);

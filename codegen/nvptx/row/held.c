@@ -153,11 +153,14 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
 
 /* Vectors past the end are read again at the end and count for nothing; of what is brought the
  * thread's own first one, which no other one's result takes the place of. */
-static void place_piece(Held *h, uint32_t u, int64_t all) {
+static void place_piece(Held *h, uint32_t u) {
     RowPlan *r = h->r;
-    const int64_t vectors = r->part ? r->part : all;
     Emit *e = r->team.g->e;
-    int64_t first = (int64_t)u * r->team.size;
+    const uint32_t lanes = e->lanes;
+    e->lanes = row_piece_lanes(r, u);
+    const int64_t all = expr_value(e->exprs, row_vectors(r, r->axes));
+    const int64_t vectors = r->part ? r->part : all;
+    int64_t first = (int64_t)u * r->team.size * (lanes / e->lanes);
     LLVMValueRef at = LLVMBuildAdd(e->b, r->team.rank, emit_i64(e, first), "");
     EmitScope *outer = e->scope;
     if (first + r->team.size > vectors) {
@@ -170,11 +173,27 @@ static void place_piece(Held *h, uint32_t u, int64_t all) {
     h->scope[u] = emit_push(e);
     row_bind(r, r->axes, emit_new_sym(e, "piece", all - 1, at));
     (void)emit_switch(e, outer);
+    e->lanes = lanes;
 }
 
 void row_place(Held *h) {
-    int64_t vectors = expr_value(h->r->team.g->e->exprs, row_vectors(h->r, h->r->axes));
-    for (uint32_t u = 0; u < h->r->pieces; u++) place_piece(h, u, vectors);
+    for (uint32_t u = 0; u < h->r->pieces; u++) place_piece(h, u);
+}
+
+uint32_t row_piece_lanes(const RowPlan *r, uint32_t u) {
+    return r->tail && u + 1 == r->pieces ? r->tail : r->team.g->e->lanes;
+}
+
+EmitScope *row_enter(const Held *h, uint32_t u) {
+    Emit *e = h->r->team.g->e;
+    e->lanes = row_piece_lanes(h->r, u);
+    return emit_switch(e, h->scope[u]);
+}
+
+void row_exit(const Held *h, EmitScope *outer) {
+    Emit *e = h->r->team.g->e;
+    (void)emit_switch(e, outer);
+    if (h->r->tail) e->lanes = h->r->lanes;
 }
 
 /* No warp of the row waits for another, and threads gain by asking for the rest: of two vectors, of

@@ -15,6 +15,8 @@ typedef struct RowPlan {
     int lane;           /* axis of the vectors, or -1: e->lanes is 1 */
     uint32_t axes;      /* held: what every pass walks */
     uint32_t pieces;    /* held: vectors that each thread keeps */
+    uint32_t tail;      /* held: elements of the last of these; 0: as many as of the others, ... */
+    uint32_t lanes;     /* ... which are so many if it has fewer */
     int64_t part;       /* held: vectors of a row that are this block's; 0: all */
     LLVMValueRef first; /* of these (i64); NULL: 0 */
     uint32_t nbrought;  /* held: loads that the copy engine brings; 0: threads load */
@@ -93,6 +95,11 @@ typedef struct Held {
     uint32_t left;                       /* of what was brought, so many places have results */
 } Held;
 void row_place(Held *h);
+/* Where the thread's vector u is known, of as many lanes as it has; gives what was the scope, to
+ * which it goes back then. */
+EmitScope *row_enter(const Held *h, uint32_t u);
+void row_exit(const Held *h, EmitScope *outer);
+uint32_t row_piece_lanes(const RowPlan *r, uint32_t u); /* of that vector; asked outside of it */
 void row_fold_held(Held *h, const Pass *p);
 void row_store_held(Held *h, const Pass *p);
 

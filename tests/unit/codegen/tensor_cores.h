@@ -34,14 +34,19 @@ static bool built_parse(Built *b, const char *text) {
     return false;
 }
 
-/* Compiles the kernel; where there is an assembler it warns of nothing. */
-static const CodeKernel *built_code(Built *b, const Target *t) {
-    Schedule s = {.exprs = b->p};
+/* Compiles the schedule's kernel; where there is an assembler it warns of nothing. */
+static const CodeKernel *built_scheduled(Built *b, const Schedule *s, const Target *t) {
     CodeOptions o = {.threads = 1, .tf32 = b->tf32, .any_order = b->any_order};
-    vec_push(b->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = b->k}));
-    CHECK(codegen_run(t, &s, &o, b->a, b->d, &b->r) == GRAPHC_OK);
+    CHECK(codegen_run(t, s, &o, b->a, b->d, &b->r) == GRAPHC_OK);
     if (codegen_assembler(b->a) && !CHECK(diag_count(b->d) == 0)) built_failed(b);
     return &b->r.kernels[0];
+}
+
+/* The kernel alone, bound to nothing. */
+static inline const CodeKernel *built_code(Built *b, const Target *t) {
+    Schedule s = {.exprs = b->p};
+    vec_push(b->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = b->k}));
+    return built_scheduled(b, &s, t);
 }
 
 /* PTX, or "". */

@@ -1,5 +1,6 @@
 /* Folds over outer axes: the rows of a block meet in shared memory that the kernel declares, of
- * which CUDA gives a block no more than 48 KiB. */
+ * which CUDA gives a block no more than 48 KiB. What a block alone has read is given up in the
+ * cache if it is nobody's behind the kernel. Few rows have small blocks. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <stdlib.h>
 
@@ -53,6 +54,43 @@ static void check(const Case *c, Built *b) {
     CHECK(c->shared <= MOST_STATIC);
 }
 
+/* 66 rows that another kernel has stored, or the caller, and that one reads once more, or none. */
+typedef struct Read {
+    const char *name;
+    BufKind kind;
+    uint32_t last; /* step */
+    int columns, stride, discards;
+    uint32_t threads;
+} Read;
+static const Read reads[] = {
+    {"never again", BUF_temp, 0, 8192, 8192, 1, 128},
+    {"columns that end inside of a line", BUF_temp, 0, 8196, 8196, 1, 128},
+    {"again", BUF_temp, 1, 8192, 8192, 0, 128},
+    {"the caller's", BUF_input, 0, 8192, 8192, 0, 128},
+    {"rows that overlap", BUF_temp, 0, 8192, 8160, 0, 128},
+    {"half a line of a block", BUF_temp, 0, 1024, 1024, 0, 512},
+};
+
+static const char *read_text(const Read *r, Arena *a) {
+    return arena_printf(a,
+                        "kernel k red i=%d ~r=66\nparam 0 f32[%d]\nparam 1 f32[%d] written\n"
+                        "%%1 f32 load p0[r*%d + i]\n%%2 f32 reduce sum r %%1\n"
+                        "%%3 f32 store p1[i] %%2\nend\n",
+                        r->columns, 66 * r->columns, r->columns, r->stride);
+}
+
+static void check_read(const Read *r, Built *b) {
+    Schedule s = {.exprs = b->p};
+    static uint32_t bufs[2] = {0, 1};
+    vec_push(b->a, &s.buffers, ((SBuffer){.kind = r->kind, .dtype = DT_f32, .last = r->last}));
+    vec_push(b->a, &s.buffers, ((SBuffer){.kind = BUF_output, .dtype = DT_f32, .last = 1}));
+    vec_push(b->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = b->k, .bufs = bufs}));
+    const CodeKernel *ck = built_scheduled(b, &s, target_for(PLAN_cuda));
+    CHECK_EQ_I(ck->block[0], r->threads);
+    CHECK_EQ_I(built_count(built_text(b), "discard.global.L2"), r->discards);
+}
+
 TEST_MAIN {
+    BUILT_EACH(reads, read_text, check_read)
     BUILT_EACH(cases, kernel_text, check)
 }
