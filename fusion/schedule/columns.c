@@ -22,9 +22,7 @@ enum {
     MOST_OWN = 34 * 1024,   /* ... so many of it each, ... */
     LONG_SUMS = 2,          /* ... and sums of columns then */
     AT_ONCE = 2,            /* rows of a turn of a block, of these */
-    /* Vectors of a row that starts at any element and is a team's. */
-    LEAST_START = 41,
-    MOST_START = 126,
+    MOST_START = 4608,      /* columns of a row that starts at any element and is a team's */
     MOST_PARAMS = K_MAX_PARAMS - 8,
     SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
@@ -163,8 +161,8 @@ static bool choose_way(Meet *m, int64_t columns, bool follows) {
         return true;
     }
     if (follows) return false;
-    m->starts = !even && vectors <= MOST_START;
-    if (m->starts) return m->sharers = 1, vectors >= LEAST_START;
+    m->starts = !even && columns <= MOST_START;
+    if (m->starts) return m->sharers = 1, true;
     m->sharers = even && m->row_bytes <= 2 * VECTOR * vectors ? share_long(m, vectors) : 0;
     if (m->sharers) return true;
     m->dealt = true;
@@ -249,7 +247,8 @@ static bool walks_rows(Meet *m, const Member *x) {
     uint32_t blocks = choose_blocks(m, n, follows);
     m->blocks = expr_const(m->f->p, blocks);
     if (!blocks) return false;
-    if ((m->dealt || m->starts) && (!may_deal(m, x, n) || !may_shift(m, x))) return false;
+    if (m->dealt && !may_deal(m, x, n)) return false;
+    if ((m->dealt || m->starts) && !may_shift(m, x)) return false;
     return rows >= (double)LEAST_ROWS * blocks;
 }
 

@@ -109,8 +109,11 @@ static void launch(Band *b, Expr groups) {
 static bool takes(Band *b) {
     Emit *e = b->r.team.g->e;
     if (!has_shape(b)) return false;
-    b->r.lanes = e->lanes = choose_lanes(b);
-    if (e->lanes < 2 || (!b->starts && !band_find_rows(b))) return false;
+    e->lanes = choose_lanes(b);
+    if (b->starts && e->lanes > b->unit) e->lanes = b->unit;
+    if (e->lanes < 2 || (b->starts && e->lanes < b->unit) || (!b->starts && !band_find_rows(b)))
+        return false;
+    b->r.lanes = e->lanes;
     return band_choose_sizes(b) && passes(b);
 }
 

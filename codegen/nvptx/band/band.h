@@ -12,6 +12,7 @@ enum {
     BAND_NUMBER = 8, /* of a row's number in shared memory */
     BAND_EVEN = K_EVEN,
     BAND_MATES = 2,
+    BAND_PIECES = 16,   /* vectors of a thread */
     BAND_PLACES = 4,    /* turns whose folds have a place, where rows are finished later */
     BAND_LINE = 128,    /* bytes of memory that come together */
     BAND_FETCHING = 40, /* registers of a thread that does not compute, where Band.registers */
@@ -69,12 +70,12 @@ typedef struct Band {
     uint32_t cluster;         /* blocks that share a row; 1: none */
     uint32_t registers;       /* of a thread that computes; 0: as the assembler shares them out */
     bool dealt;               /* the kernel is a KDealt, of which `lists` tells */
-    /* Others are short, and those of a team start all at one element of a vector (starts.c); so
-     * many teams start differently. */
+    /* Others, and those of a team start all at one element of a vector, which is of `unit` elements
+     * (starts.c). */
     bool starts;
-    uint32_t classes;
-    int64_t columns;                   /* of a row, of these */
-    LLVMValueRef edge[ROW_MAX_PIECES]; /* which elements of a vector are the row's; NULL: all */
+    uint32_t unit;
+    int64_t columns;                /* of a row, of these */
+    LLVMValueRef edge[BAND_PIECES]; /* which elements of a vector are the row's; NULL: all */
     BandLists lists;
     Expr inside;          /* of those that do not fill vectors: a column is the row's; else 0 */
     const Kernel *edged;  /* in which rows are accessed where that holds */
@@ -96,10 +97,11 @@ bool band_is_column(const Band *b, KVal v); /* a fold of a column, along the row
 /* sizes.c: threads, stages, and how rows come; false: they are too long, or of unknown length. */
 bool band_choose_sizes(Band *b);
 uint32_t band_threads(const Band *b); /* of a block, with those that fetch */
+uint32_t band_unit(const Band *b);    /* elements of a vector of rows that start at any one */
 
 /* behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
-#define BAND_CARRIED (ROW_MAX_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
+#define BAND_CARRIED (BAND_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
 void band_walk_behind(Band *b, LLVMValueRef *acc);
 /* turns.c: the same, each finished before the next. */
 void band_walk(Band *b, LLVMValueRef *acc);
@@ -207,7 +209,8 @@ BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
 /* Shared address of vector u of own[i] in this turn. */
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u);
 int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */
-int64_t band_room(const Band *b, int64_t bytes); /* for so much of a row */
+int64_t band_room(const Band *b, int64_t bytes);         /* for so much of a row */
+uint32_t band_turn_bytes(const Band *b, uint32_t teams); /* room for a turn of so many teams */
 LLVMValueRef band_last_row(const BandTurns *t);
 bool band_is_copied(const BandTurns *t, KVal v);
 void band_copy_number(const Band *b, uint32_t i, HV to);
@@ -219,7 +222,8 @@ void band_fetcher(const BandTurns *t);
 /* Requests. One thread of a team asks the copy engine for its row, or, where teams are parts of
  * a warp and rows short, every thread asks for what it needs itself, into shared memory that no
  * other one reads. */
-uint32_t band_pieces(const Band *b, KVal v); /* requests for a vector of load v */
+uint32_t band_pieces(const Band *b, KVal v);  /* requests for a vector of load v */
+uint32_t band_element(const Band *b, KVal v); /* bytes of its elements */
 void band_init(Band *b);
 /* What turn `at` needs, if there is one. The team has met since it read turn at - stages. */
 void band_request(Band *b, LLVMValueRef at);

@@ -5,11 +5,14 @@
 #include "codegen/nvptx/band/band.h"
 
 /* Elements: columns that may lie beside a row, as it starts in the first vector and moves by one at
- * most; behind it lie fewer than BAND_EVEN * (blocks of a cluster + 1) in all (KDealt). */
-enum { FRONT = BAND_EVEN };
+ * most; behind it lie fewer than BAND_EVEN * (blocks of a cluster + 1) in all (KDealt), or, where a
+ * team has one start, fewer than two vectors. */
+static int64_t front_of(const Band *b) {
+    return b->starts ? b->unit : BAND_EVEN;
+}
 
 static int64_t back_of(const Band *b) {
-    return BAND_EVEN * ((int64_t)b->cluster + 2);
+    return b->starts ? 2 * b->unit : BAND_EVEN * ((int64_t)b->cluster + 2);
 }
 
 bool band_is_edge(const Band *b, uint32_t u) {
@@ -29,8 +32,9 @@ static LLVMValueRef is_near(const Band *b, uint32_t u) {
     const Gpu *g = b->r.team.g;
     Emit *e = g->e;
     const int64_t lanes = e->lanes, n = expr_value(e->exprs, g->k->axes[b->r.lane].extent) / lanes;
-    LLVMValueRef at = LLVMBuildSub(e->b, vector_of(b, u), emit_i64(e, FRONT / lanes), "");
-    return LLVMBuildICmp(e->b, LLVMIntUGE, at, emit_i64(e, n - (FRONT + back_of(b)) / lanes), "");
+    LLVMValueRef at = LLVMBuildSub(e->b, vector_of(b, u), emit_i64(e, front_of(b) / lanes), "");
+    return LLVMBuildICmp(e->b, LLVMIntUGE, at, emit_i64(e, n - (front_of(b) + back_of(b)) / lanes),
+                         "");
 }
 
 /* In a scope of its own: which elements of vector u are the row's. They are found anew in every

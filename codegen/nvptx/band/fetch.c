@@ -2,10 +2,17 @@
 #include "codegen/nvptx/band/band.h"
 #include <stdio.h>
 
+uint32_t band_element(const Band *b, KVal v) {
+    const Kernel *k = b->r.team.g->k;
+    return (uint32_t)dtype_bytes(k->params[k->ops[v].buf].dtype);
+}
+
+uint32_t band_vector_bytes(const Band *b, KVal v) {
+    return band_element(b, v) * b->r.team.g->e->lanes;
+}
+
 uint32_t band_pieces(const Band *b, KVal v) {
-    const Gpu *g = b->r.team.g;
-    DType t = g->k->params[g->k->ops[v].buf].dtype;
-    return (uint32_t)dtype_bytes(t) * g->e->lanes / BAND_PIECE;
+    return band_vector_bytes(b, v) / BAND_PIECE;
 }
 
 /* --- What rows stand on ----------------------------------------------------------------------- */
@@ -41,16 +48,9 @@ bool band_is_fixed(const Band *b, KVal v) {
     return dom & b->r.axes && !(dom >> b->turn & 1);
 }
 
-uint32_t band_vector_bytes(const Band *b, KVal v) {
-    const Gpu *g = b->r.team.g;
-    return (uint32_t)dtype_bytes(g->k->params[g->k->ops[v].buf].dtype) * g->e->lanes;
-}
-
 uint32_t band_piece_bytes(const Band *b, KVal v, uint32_t u) {
-    const Gpu *g = b->r.team.g;
     const bool tail = b->r.tail && u + 1 == b->r.pieces;
-    const uint32_t each = (uint32_t)dtype_bytes(g->k->params[g->k->ops[v].buf].dtype);
-    return each * (tail ? b->r.tail : b->r.lanes);
+    return band_element(b, v) * (tail ? b->r.tail : b->r.lanes);
 }
 
 LLVMValueRef **band_fixed(Band *b) {

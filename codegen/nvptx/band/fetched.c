@@ -269,7 +269,7 @@ static void fold_late(const BandTurns *t, LLVMValueRef *sums) {
         Held h;
         band_turn_numbers(&x);
         (void)band_turn_row(&x, true, &h);
-        band_clear_edges(&x, &h);
+        if (!b->starts) band_clear_edges(&x, &h);
         band_turn_fold(&x, &h, p, acc);
         for (uint32_t u = 0; u < b->r.pieces; u++) band_add(b, &h, u, NULL, true, sums);
         for (uint32_t f = 0; f < p->nfolds; f++)

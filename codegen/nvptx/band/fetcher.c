@@ -8,18 +8,48 @@
 
 /* --- Rows of teams at their own pace ---------------------------------------------------------- */
 
-/* Vector in which row `row` (i64) starts, where rows start at any element; of the team's row of a
- * turn the place of that one behind the turn's first, of elements of so many bytes. */
+/* Vector in which row `row` (i64) starts, where rows start at any element. */
 static LLVMValueRef started_start(const Band *b, LLVMValueRef row) {
     Emit *e = b->r.team.g->e;
     LLVMValueRef at = LLVMBuildMul(e->b, row, emit_i64(e, b->columns), "");
-    return LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(BAND_EVEN)), "");
+    return LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(b->unit)), "");
 }
 
-static HV started_place(const Band *b, int64_t each) {
+/* Elements of own[i], of which a turn's rows come from the start of so many on. */
+static int64_t started_grain(const Band *b, uint32_t i) {
+    const int64_t piece = BAND_PIECE / band_element(b, b->own[i]);
+    return piece > b->unit ? piece : b->unit;
+}
+
+/* Element at which row `row` starts (i32): as far as vectors' starts are asked for. */
+static HV started_at(const Band *b, LLVMValueRef row) {
     Emit *e = b->r.team.g->e;
-    HV at = hop_muli(e, LLVMBuildTrunc(e->b, b->team, e->i32, ""), b->columns);
-    return hop_muli(e, hop_andi(e, at, -BAND_EVEN), each);
+    return hop_muli(e, LLVMBuildTrunc(e->b, row, e->i32, ""), b->columns);
+}
+
+/* Bytes of own[i] in front of what comes with the rows from `first` on (i32). */
+static HV started_from(const Band *b, uint32_t i, LLVMValueRef first) {
+    Emit *e = b->r.team.g->e;
+    HV from = hop_andi(e, started_at(b, first), -started_grain(b, i));
+    return hop_muli(e, from, band_element(b, b->own[i]));
+}
+
+/* Where these lie in the room at `at`: at the same place in a line as in memory. */
+static HV in_line(Emit *e, HV from, HV at) {
+    from = hop_andi(e, LLVMBuildSub(e->b, from, at, ""), BAND_LINE - BAND_PIECE);
+    return hop_add(e, at, from);
+}
+
+/* Where the team's row of a turn lies in the turn's room at `at`. */
+static HV started_place(const BandTurns *t, uint32_t i, HV at) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef row = t->row;
+    if (t->side > 1) row = LLVMBuildAdd(e->b, row, t->own, "");
+    LLVMValueRef first = b->team ? LLVMBuildSub(e->b, row, b->team, "") : row;
+    HV from = started_from(b, i, first), to = hop_andi(e, started_at(b, row), -(int64_t)b->unit);
+    to = hop_muli(e, to, band_element(b, b->own[i]));
+    return hop_add(e, in_line(e, from, at), LLVMBuildSub(e->b, to, from, ""));
 }
 
 /* In the current scope the kernel's axes stand at this row: it is the block's, whatever the
@@ -59,7 +89,8 @@ BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage) {
     HV bar = hop_add(e, at, hop_muli(e, n, HOP_BARRIER_BYTES));
     HV numbers = hop_add(e, at, hop_muli(e, n, (int64_t)b->nnumbers * t->held * BAND_NUMBER));
     uint32_t bars = b->stages * (b->fetched ? 2 : t->groups) * HOP_BARRIER_BYTES;
-    return (BandStage){.rows = hop_add(e, at, hop_muli(e, n, (int64_t)b->row_bytes * t->held)),
+    const int64_t bytes = b->starts ? band_turn_bytes(b, b->teams) : b->row_bytes * t->held;
+    return (BandStage){.rows = hop_add(e, at, hop_muli(e, n, bytes)),
                        .numbers = hop_addi(e, numbers, b->bars + bars),
                        .bar = hop_addi(e, bar, b->bars),
                        .left = hop_addi(e, bar, b->bars + b->stages * HOP_BARRIER_BYTES)};
@@ -75,19 +106,31 @@ static int64_t own_bytes(const Band *b, uint32_t i) {
     return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
 }
 
-/* Of those that lie side by side: what is between one and the next. */
-static int64_t row_step(const Band *b, uint32_t i) {
-    const int64_t lanes = b->r.team.g->e->lanes;
-    return b->starts ? b->columns * band_pieces(b, b->own[i]) * BAND_PIECE / lanes
-                     : own_bytes(b, i);
-}
-
 int64_t band_room(const Band *b, int64_t bytes) {
     return b->dealt ? (bytes + 2 * BAND_LINE - BAND_PIECE - 1) / BAND_LINE * BAND_LINE : bytes;
 }
 
 static int64_t own_room(const Band *b, uint32_t i) {
     return band_room(b, own_bytes(b, i));
+}
+
+/* Of a turn of so many teams: rows that start at any element have what lies in front of the first
+ * in its 16 bytes, and vectors behind the last, whose elements are none of theirs. */
+static int64_t started_room(const Band *b, uint32_t i, uint32_t teams) {
+    const int64_t bytes = b->columns * band_element(b, b->own[i]) * teams + 2 * BAND_LINE;
+    return bytes / BAND_PIECE * BAND_PIECE;
+}
+
+uint32_t band_turn_bytes(const Band *b, uint32_t teams) {
+    uint32_t bytes = 0;
+    if (!b->starts) return b->row_bytes * teams * b->mates;
+    for (uint32_t i = 0; i < b->nown; i++) bytes += (uint32_t)started_room(b, i, teams);
+    return bytes;
+}
+
+/* Of own[i] in a turn. */
+static int64_t stage_room(const BandTurns *t, uint32_t i) {
+    return t->b->starts ? started_room(t->b, i, t->b->teams) : own_room(t->b, i) * t->held;
 }
 
 /* Where own[i] of row `row`, which stands here, lies in the room that begins at `at`: at the same
@@ -102,8 +145,7 @@ static HV skewed(const BandTurns *t, LLVMValueRef row, HV at, uint32_t i) {
     from = hop_muli(e, from, vector / e->lanes * BAND_EVEN);
     HV first = LLVMBuildTrunc(e->b, b->r.first, e->i32, "");
     from = hop_add(e, from, hop_muli(e, first, vector));
-    from = hop_andi(e, LLVMBuildSub(e->b, from, at, ""), BAND_LINE - BAND_PIECE);
-    return hop_add(e, at, from);
+    return in_line(e, from, at);
 }
 
 /* Who is past the end reads what is not used: the last vector, or, where its owner may write there
@@ -122,15 +164,16 @@ HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     Emit *e = b->r.team.g->e;
     const uint32_t parts = e->lanes / row_piece_lanes(&b->r, u); /* of a vector */
     const int64_t n = band_part(b) * parts, first = (int64_t)u * b->r.team.size * parts;
-    const uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE / parts;
+    const uint32_t bytes = band_vector_bytes(b, b->own[i]) / parts;
     HV at = band_stage_at(t, t->stage).rows;
-    for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, own_room(b, k) * t->held);
+    for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, stage_room(t, k));
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
     if (first + b->r.team.size > n) v = inside_part(b, v, n, first > 0);
-    if (t->place) {
+    if (b->starts) {
+        at = started_place(t, i, at);
+    } else if (t->place) {
         HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
-        const int64_t each = bytes / e->lanes; /* of these there are no tails */
-        at = hop_add(e, at, b->starts ? started_place(b, each) : hop_muli(e, own, own_room(b, i)));
+        at = hop_add(e, at, hop_muli(e, own, own_room(b, i)));
     }
     return hop_add(e, skewed(t, t->row, at, i), hop_muli(e, v, bytes));
 }
@@ -208,7 +251,7 @@ static void fetch_numbers(const BandTurns *t, LLVMValueRef row, LLVMValueRef lan
 static HV bytes_of(const Band *b, KVal v, HV n, int64_t bytes) {
     Emit *e = b->r.team.g->e;
     HV all = hop_muli(e, n, bytes);
-    if (!b->inside || b->starts) return all;
+    if (!b->inside) return all;
     const KOp *o = &e->k->ops[v];
     const int64_t each = (int64_t)dtype_bytes(e->k->params[o->buf].dtype);
     LLVMValueRef left = emit_expr(e, e->k->params[o->buf].numel);
@@ -249,6 +292,59 @@ static void fetch_mates(const BandTurns *t, LLVMValueRef row, const BandStage *s
     }
 }
 
+/* Of so many bytes of own[i], the last ones of all rows, what is behind the last whole piece goes
+ * element by element: what lies behind it is no one's. */
+static void fetch_rest(const BandTurns *t, uint32_t i, HV to, HV from, HV bytes) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    const uint32_t each = band_element(b, b->own[i]);
+    LLVMTypeRef type = LLVMIntTypeInContext(e->ctx, 8 * each);
+    HV whole = hop_andi(e, bytes, -BAND_PIECE);
+    LLVMValueRef ahead = LLVMBuildZExt(e->b, whole, e->i64, "");
+    LLVMValueRef p = LLVMBuildIntToPtr(e->b, LLVMBuildAdd(e->b, from, ahead, ""), e->ptr, "");
+    for (uint32_t at = 0; at + each < BAND_PIECE; at += each) {
+        EmitIf has;
+        HV end = hop_addi(e, whole, at);
+        emit_if_begin(e, &has, LLVMBuildICmp(e->b, LLVMIntULT, end, bytes, ""));
+        LLVMValueRef x = emit_load(e, type, emit_gep(e, e->i8, p, emit_i64(e, at)), each);
+        LLVMSetVolatile(LLVMBuildStore(e->b, x, hop_pointer(e, hop_add(e, to, end))), true);
+        emit_if_end(e, &has);
+    }
+}
+
+/* As fetch_rows, of rows that start at any element: n of them. */
+static void fetch_started(const BandTurns *t, LLVMValueRef row, HV n, const BandStage *s) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    HV at = s->rows, all = hop_i(e, 0), from[BAND_OWN], bytes[BAND_OWN], to[BAND_OWN];
+    LLVMValueRef end = LLVMBuildAdd(e->b, row, LLVMBuildZExt(e->b, n, e->i64, ""), "");
+    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntSGE, end, emit_expr(e, t->rows), "");
+    for (uint32_t i = 0; i < b->nown; i++) {
+        EmitIf is;
+        const KOp *o = &e->k->ops[b->own[i]];
+        const int64_t each = band_element(b, b->own[i]), grain = started_grain(b, i);
+        const bool rest = expr_divisor(e->exprs, t->rows) * b->columns * each % BAND_PIECE;
+        from[i] = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        from[i] = LLVMBuildAnd(e->b, from[i], emit_i64(e, -BAND_PIECE), "");
+        to[i] = in_line(e, started_from(b, i, row), at);
+        HV front = hop_andi(e, started_at(b, row), grain - 1);
+        HV count = hop_muli(e, hop_add(e, front, hop_muli(e, n, b->columns)), each);
+        bytes[i] = hop_andi(e, hop_addi(e, count, BAND_PIECE - 1), -BAND_PIECE);
+        if (rest) {
+            emit_if_begin(e, &is, last);
+            fetch_rest(t, i, to[i], from[i], count);
+            emit_if_end(e, &is);
+            HV whole = hop_andi(e, count, -BAND_PIECE);
+            bytes[i] = LLVMBuildSelect(e->b, last, whole, bytes[i], "");
+        }
+        all = hop_add(e, all, bytes[i]);
+        at = hop_addi(e, at, stage_room(t, i));
+    }
+    hop_barrier_expect(e, s->bar, all);
+    for (uint32_t i = 0; i < b->nown; i++) hop_bulk_load(e, to[i], from[i], bytes[i], s->bar);
+}
+
 /* The rows from `row` on, as many as there are, by one thread. */
 static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s) {
     const Band *b = t->b;
@@ -263,9 +359,14 @@ static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s)
     emit_push(e);
     band_bind_row(t, row);
     emit_set_sym(e, g->k->axes[b->r.lane].sym, first);
+    if (b->starts) {
+        fetch_started(t, row, n, s);
+        emit_pop(e);
+        return;
+    }
     HV all = hop_i(e, 0), bytes[BAND_OWN];
     for (uint32_t i = 0; i < b->nown; i++) {
-        bytes[i] = bytes_of(b, b->own[i], n, row_step(b, i));
+        bytes[i] = bytes_of(b, b->own[i], n, own_bytes(b, i));
         all = hop_add(e, all, bytes[i]);
     }
     hop_barrier_expect(e, s->bar, all);

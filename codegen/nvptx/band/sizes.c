@@ -146,14 +146,27 @@ static const Fetching dealt_few[] = {
     {577, 768, 256, 3, 6, true, true, true, false, true, 0},
     {769, 896, 224, 4, 5, true, true, true, false, false, 0},
 };
-/* Of short rows that start at any element, by teams of which a turn's first starts with a vector:
- * so many of them that all may be idle in part. */
+/* Of rows of `least` to `most` columns that start at any element: as many stages as there is room
+ * for, up to these. */
 static const Fetching started_rows[] = {
-    {1, 48, 256, 3, 3, true, false, true, false, false, 0},
-    {49, 64, 512, 2, 3, true, false, true, false, true, 0},
-    {65, 96, 256, 3, 3, true, false, true, false, false, 0},
-    {97, 128, 512, 2, 3, true, false, true, false, true, 0},
+    {1, 80, 480, 5, 4, true, false, true, false, false, 0},
+    {65, 128, 480, 4, 4, true, false, true, false, false, 0},
+    {129, 320, 384, 5, 4, true, false, true, false, true, 0},
+    {321, 384, 384, 6, 4, true, false, true, false, true, 0},
+    {385, 512, 384, 4, 4, true, false, true, false, true, 0},
+    {513, 640, 384, 5, 4, true, false, true, false, true, 0},
+    {641, 768, 384, 6, 4, true, false, true, false, true, 0},
+    {769, 1024, 384, 4, 4, true, false, true, false, true, 0},
+    {1025, 1536, 480, 4, 4, true, false, true, false, false, 0},
+    {1537, 2304, 384, 6, 4, true, false, true, false, true, 0},
+    {2305, 2560, 384, 5, 4, true, false, true, false, true, 0},
+    {2561, 3072, 384, 4, 4, true, false, true, false, true, 0},
+    {3073, 3840, 384, 5, 4, true, false, true, false, true, 0},
+    {3841, 4608, 384, 6, 4, true, false, true, false, true, 0},
+    {1, 4608, 192, 6, 4, true, false, true, false, false, 0},
 };
+/* Elements of their vectors, and of those of a few columns, unless all start with larger ones. */
+enum { STARTED_UNIT = 4, SHORT_UNIT = 2, SHORT_START = 80 };
 
 /* Sums of a thread's vector that are many; vectors of a row that are few, or not so many (idle). */
 enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
@@ -162,6 +175,11 @@ enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
  * they may be one more ahead (layernorm's gradient over 2,048 in turns of 24 KB: 97.7 us for 100.6,
  * over 4,096 in turns of 32 KB 102.4 for 99.6). */
 enum { LARGE_TURN = 28 * 1024 };
+
+uint32_t band_unit(const Band *b) {
+    const bool whole = b->columns % STARTED_UNIT == 0;
+    return b->columns <= SHORT_START && !whole ? SHORT_UNIT : STARTED_UNIT;
+}
 
 static bool sums_are_many(const Band *b) {
     return b->nsums * b->r.team.g->e->lanes >= MANY;
@@ -226,12 +244,16 @@ static uint32_t fixed_bytes(const Band *b, uint32_t vectors) {
 /* Of so many bytes each, for a block of t threads. One that deals rows out has as many as there is
  * room for beside the rest; if that is of single rows, no more than others have. */
 static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t bytes) {
+    const uint32_t shared = b->r.team.g->m->shared - RESERVED;
+    if (b->starts) {
+        const uint32_t n = (shared - fixed_bytes(b, f->pieces * t)) / bytes;
+        return n < f->stages ? n : f->stages;
+    }
     if (!b->dealt) return f->stages;
     const uint32_t warps = t / GPU_WARP;
     const uint32_t folds = 4 * BAND_PLACES * b->nfolds * b->mates * warps * b->cluster;
     const uint32_t moved = 4 * (f->pieces * warps + 1) * b->nsums * b->lists.by;
-    const uint32_t beside = RESERVED + fixed_bytes(b, f->pieces * t) + folds + moved;
-    const uint32_t n = (b->r.team.g->m->shared - beside) / bytes;
+    const uint32_t n = (shared - fixed_bytes(b, f->pieces * t) - folds - moved) / bytes;
     return b->mates == 1 && n > f->stages ? f->stages : n;
 }
 
@@ -252,14 +274,23 @@ static uint32_t idle(const Band *b, int64_t n, const Fetching *f) {
     return some && sooner && b->cluster == 1 && !b->behind ? 1 : 2;
 }
 
+/* Teams of a block whose rows start all at one element of a vector each: a multiple of this. */
+static uint32_t alike(const Band *b) {
+    const Gpu *g = b->r.team.g;
+    int64_t blocks;
+    uint32_t n = 1;
+    if (!expr_is_const(g->e->exprs, g->k->axes[0].extent, &blocks)) blocks = 1;
+    while (blocks * n * b->columns % b->unit) n *= 2;
+    return n;
+}
+
 /* Threads of a block whose teams have t each; 0: too few of those that the form has. */
 static uint32_t threads_of(const Band *b, const Fetching *f, uint32_t t) {
     if (b->cluster > 1 || b->dealt) return t;
     uint32_t unit = t < GPU_WARP ? GPU_WARP : t;
-    if (b->starts) unit = t * b->classes;
+    if (b->starts && unit < t * alike(b)) unit = t * alike(b);
     const uint32_t n = f->threads / unit * unit;
-    if (b->starts) return n % GPU_WARP ? 0 : n;
-    return n * 8 < f->threads * 7 ? 0 : n;
+    return !b->starts && n * 8 < f->threads * 7 ? 0 : n;
 }
 
 /* Of a thread that computes, where those that fetch are a warpgroup which gives up what it has: a
@@ -278,12 +309,13 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
     const uint32_t t = fetched_team(n, f), threads = threads_of(b, f, t);
     if (f->late && (b->behind || t <= GPU_WARP)) return false;
-    if (n < f->least || n > f->most || t > f->threads || !threads) return false;
+    const int64_t length = b->starts ? b->columns : n;
+    if (length < f->least || length > f->most || t > f->threads || !threads) return false;
     if (f->tail && !tails_hold(b, n, t, f)) return false;
     const uint32_t teams = threads / t;
     if (teams > 1 && !band_rows_touch(b)) return false;
-    const uint32_t bytes = b->row_bytes * teams * b->mates + beside_fetched(b, teams * b->mates);
-    const uint32_t stages = stages_of(b, f, t, bytes);
+    const uint32_t bytes = band_turn_bytes(b, teams) + beside_fetched(b, teams * b->mates);
+    const uint32_t stages = stages_of(b, f, b->starts ? threads : t, bytes);
     if (stages * bytes + RESERVED > g->m->shared || stages < 3) return false;
     b->r.team.size = t, b->r.pieces = f->pieces + (f->tail > 0), b->r.tail = f->tail;
     b->threads = threads, b->teams = teams;
@@ -429,6 +461,8 @@ static bool measure_row(Band *b, int64_t n) {
     b->slots = b->row_bytes = 0;
     for (uint32_t i = 0; i < b->nown; i++) {
         uint32_t pieces = band_pieces(b, b->own[i]);
+        if (b->starts) b->row_bytes += (uint32_t)b->columns * band_element(b, b->own[i]);
+        if (b->starts) continue;
         if (!pieces) return false;
         b->slots += pieces;
         b->row_bytes += (uint32_t)band_room(b, pieces * n * BAND_PIECE);
@@ -472,13 +506,12 @@ bool band_choose_sizes(Band *b) {
     else if (!b->fetched)
         choose_threads(b, n, blocks);
     if (!b->fetched) b->r.tail = 0;
-    if (b->r.pieces > ROW_MAX_PIECES || (b->dealt && !b->late)) return false;
+    if (b->r.pieces > BAND_PIECES || (b->dealt && !b->late)) return false;
     if (b->starts && !b->fetched) return false;
     b->slots *= b->r.pieces;
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
     b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
-    uint32_t row =
-        b->whole ? b->row_bytes * b->teams * b->mates : b->slots * b->threads * BAND_PIECE;
+    uint32_t row = b->whole ? band_turn_bytes(b, b->teams) : b->slots * b->threads * BAND_PIECE;
     if (!b->fetched) b->again = !b->behind && b->r.pieces > 2;
     /* Two rows of 96 KB and more are on their way then: over 16,384 columns rmsnorm's gradient
      * takes 104.2 us in step and 111.9 without. Less is shared out evenly enough: 8,192

@@ -1,9 +1,10 @@
-/* Short rows that start at any element of a vector. A block takes neighbouring rows in one turn, so
- * many that the first starts with a vector: each of its teams then has rows which all start at one
- * element of a vector, others than those of the next team. So a team walks its rows from the start
- * of that vector on, and keeps sums of columns so many elements further along; the block joins them
- * column by column. Vectors at both ends of a row hold elements of its neighbours, which folds of
- * the row take for zero. */
+/* Rows that start at any element of 16 bytes. A thread's vectors are shorter (band_unit), so that
+ * few or all rows start with one, and a team's rows, so many apart that they do, start all at one
+ * element of a vector: a team walks them from the start of that vector on, and keeps sums of
+ * columns so many elements further along; the block joins those of its teams column by column.
+ * Vectors at both ends of a row may hold elements of its neighbours, which folds of the row take
+ * for zero. What a turn's teams need lies side by side: it comes at once, from the 16 bytes on in
+ * which the first row begins (fetcher.c). */
 #include "codegen/nvptx/band/band.h"
 
 /* --- The kernel as a team walks it ------------------------------------------------------------ */
@@ -30,10 +31,12 @@ static Kernel *copy_kernel(const Gpu *g) {
 
 /* Elements between a vector's start and the rows' farthest one behind it. */
 static uint32_t farthest(const Band *b) {
-    return BAND_EVEN - BAND_EVEN / b->classes;
+    uint32_t apart = b->unit;
+    while (b->columns % apart) apart /= 2;
+    return b->unit - apart;
 }
 
-/* Rows lie side by side, and there are whole vectors of them. */
+/* Rows lie side by side. */
 static bool lie_together(Band *b) {
     const Gpu *g = b->r.team.g;
     int64_t least, most;
@@ -41,7 +44,15 @@ static bool lie_together(Band *b) {
     expr_range(g->e->exprs, b->rows, &least, &most);
     for (KVal v = 1; v < g->k->nops; v++)
         if (is_row_access(b, v) && !band_is_row(b, v, most)) return false;
-    return expr_divisor(g->e->exprs, b->rows) % b->classes == 0;
+    return true;
+}
+
+/* Columns as a team counts them, of which `own` is the row's. */
+static void count_columns(Band *b, uint32_t lane, Expr own) {
+    ExprPool *p = b->r.team.g->e->exprs;
+    const Expr inside =
+        expr_and(p, expr_le(p, expr_const(p, 0), own), expr_lt(p, own, expr_const(p, b->columns)));
+    b->inside = own == expr_sym_ref(p, lane) ? 0 : inside;
 }
 
 /* A row's first vector is vector number `start` of memory, and columns are counted from there on.
@@ -50,22 +61,20 @@ bool band_enter_starts(Band *b) {
     Gpu *g = b->r.team.g;
     ExprPool *p = g->e->exprs;
     const uint32_t was = g->k->axes[b->r.lane].sym;
-    for (b->classes = BAND_EVEN; b->columns * b->classes / 2 % BAND_EVEN == 0;) b->classes /= 2;
+    b->unit = band_unit(b);
     if (!lie_together(b)) return false;
     band_forget_mask(b);
     b->lists.start =
         new_symbol(p, (SymInfo){.name = "start", .kind = SYM_AXIS, .hi = INT64_C(1) << 48});
     b->lists.moved =
         new_symbol(p, (SymInfo){.name = "moved", .kind = SYM_AXIS, .lo = 1 - BAND_EVEN, .hi = 0});
-    const int64_t most = b->columns + farthest(b) + BAND_EVEN - 1,
-                  all = most / BAND_EVEN * BAND_EVEN;
+    const int64_t most = b->columns + farthest(b) + b->unit - 1, all = most / b->unit * b->unit;
     const uint32_t lane =
         new_symbol(p, (SymInfo){.name = "column", .kind = SYM_AXIS, .hi = all - 1});
     Expr column = expr_sym_ref(p, lane);
-    Expr own = expr_add(p, column, expr_sym_ref(p, b->lists.moved));
-    Expr start = expr_muli(p, expr_sym_ref(p, b->lists.start), BAND_EVEN);
-    b->inside =
-        expr_and(p, expr_le(p, expr_const(p, 0), own), expr_lt(p, own, expr_const(p, b->columns)));
+    Expr own = farthest(b) ? expr_add(p, column, expr_sym_ref(p, b->lists.moved)) : column;
+    Expr start = expr_muli(p, expr_sym_ref(p, b->lists.start), b->unit);
+    count_columns(b, lane, own);
     Kernel *k = copy_kernel(g);
     k->axes[b->r.lane].sym = lane;
     k->axes[b->r.lane].extent = expr_const(p, all);
@@ -90,10 +99,13 @@ bool band_enter_starts(Band *b) {
 
 /* --- What a team's rows have in common -------------------------------------------------------- */
 
-/* Element at which the team's row of a turn begins, from the start of the turn's first one on. */
-static LLVMValueRef begins(const Band *b) {
+/* Element of a vector at which rows of a team of the block start. */
+static LLVMValueRef begins(const Band *b, LLVMValueRef team) {
     Emit *e = b->r.team.g->e;
-    return LLVMBuildMul(e->b, b->team, emit_i64(e, b->columns), "");
+    LLVMValueRef row = LLVMBuildMul(e->b, b->owner, emit_i64(e, b->teams), "");
+    if (team) row = LLVMBuildAdd(e->b, row, team, "");
+    row = LLVMBuildMul(e->b, row, emit_i64(e, b->columns), "");
+    return LLVMBuildAnd(e->b, row, emit_i64(e, b->unit - 1), "");
 }
 
 /* Which elements of vector u are the row's: a byte each, all ones. */
@@ -106,13 +118,14 @@ static LLVMValueRef bytes_of(const Band *b, uint32_t u) {
     gpu_bind_lanes(g, (uint32_t)b->r.lane, at);
     LLVMValueRef is = LLVMBuildSExt(e->b, emit_mask(e, b->inside), emit_vec(e->i8, e->lanes), "");
     emit_pop(e);
-    return LLVMBuildBitCast(e->b, is, emit_vec(e->i32, e->lanes / 4), "");
+    if (e->lanes >= 4) return LLVMBuildBitCast(e->b, is, emit_vec(e->i32, e->lanes / 4), "");
+    is = LLVMBuildBitCast(e->b, is, LLVMIntTypeInContext(e->ctx, 8 * e->lanes), "");
+    return LLVMBuildZExt(e->b, is, e->i32, "");
 }
 
 void band_starts_init(Band *b) {
     Emit *e = b->r.team.g->e;
-    LLVMValueRef front = LLVMBuildAnd(e->b, begins(b), emit_i64(e, BAND_EVEN - 1), "");
-    emit_set_sym(e, b->lists.moved, LLVMBuildNeg(e->b, front, ""));
+    emit_set_sym(e, b->lists.moved, LLVMBuildNeg(e->b, begins(b, b->team), ""));
     for (uint32_t u = 0; u < b->r.pieces; u++)
         if (band_is_edge(b, u)) b->edge[u] = bytes_of(b, u);
 }
@@ -142,7 +155,8 @@ static void mask_load(const Band *b, uint32_t u, uint32_t i) {
     LLVMValueRef x = emit_value(e, b->own[i]);
     LLVMTypeRef type = LLVMTypeOf(x);
     x = LLVMBuildBitCast(e->b, x, emit_vec(e->i32, n), "");
-    for (uint32_t w = 0; w < n; w++) {
+    if (n == 1) x = LLVMBuildAnd(e->b, x, mask_of(b, u, 0, bytes), "");
+    for (uint32_t w = 0; w < n && n > 1; w++) {
         LLVMValueRef at = emit_i(e, e->i32, w), v = LLVMBuildExtractElement(e->b, x, at, "");
         v = LLVMBuildAnd(e->b, v, mask_of(b, u, w, bytes), "");
         x = LLVMBuildInsertElement(e->b, x, v, at, "");
@@ -176,8 +190,9 @@ static void leave_sums(const Band *b, uint32_t s, uint32_t place, const LLVMValu
         LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, v, emit_i64(e, n), "");
         if (some) emit_if_begin(e, &has, is);
         v = LLVMBuildMul(e->b, v, emit_i64(e, lanes), "");
-        LLVMValueRef at = emit_gep(e, e->f32, sums_at(b, place, b->team), v);
-        emit_store_ptr(e, acc[u * b->nsums + s], at, BAND_PIECE);
+        LLVMValueRef team = b->team ? b->team : emit_i64(e, 0);
+        LLVMValueRef at = emit_gep(e, e->f32, sums_at(b, place, team), v);
+        emit_store_ptr(e, acc[u * b->nsums + s], at, lanes < 4 ? 4 * (uint32_t)lanes : BAND_PIECE);
         if (some) emit_if_end(e, &has);
     }
 }
@@ -194,8 +209,7 @@ static void join_sums(Band *b, uint32_t s, uint32_t place, BandStoreSum store) {
     emit_loop_begin(e, l, "column", g->tid, emit_i64(e, b->columns), emit_i64(e, b->threads),
                     false);
     for (uint32_t i = 0; i < b->teams; i++) {
-        const int64_t front = (int64_t)i * b->columns % BAND_EVEN;
-        LLVMValueRef at = LLVMBuildAdd(e->b, l->i, emit_i64(e, front), "");
+        LLVMValueRef at = LLVMBuildAdd(e->b, l->i, begins(b, emit_i64(e, i)), "");
         at = emit_gep(e, e->f32, sums_at(b, place, emit_i64(e, i)), at);
         LLVMValueRef x = emit_load(e, e->f32, at, sizeof(float));
         all = all ? LLVMBuildFAdd(e->b, all, x, "") : x;

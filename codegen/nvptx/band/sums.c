@@ -168,7 +168,7 @@ void band_meeting_init(Band *b) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     EmitIf one;
-    if (b->teams == 1 && (b->cluster == 1 || b->dealt)) return;
+    if (b->teams == 1 && !b->starts && (b->cluster == 1 || b->dealt)) return;
     b->meeting = LLVMBuildPtrToInt(e->b, gpu_shared(g, e->i64, 1), e->i32, "");
     emit_if_begin(e, &one, gpu_is_first(g));
     hop_barrier_init(e, b->meeting, b->threads);
