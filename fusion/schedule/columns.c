@@ -22,7 +22,9 @@ enum {
     MOST_OWN = 34 * 1024,   /* ... so many of it each, ... */
     LONG_SUMS = 2,          /* ... and sums of columns then */
     AT_ONCE = 2,            /* rows of a turn of a block, of these */
-    MOST_START = 4608,      /* columns of a row that starts at any element and is a team's */
+    /* Columns of a row that starts at any element and is a team's; bytes that are read of it: */
+    MOST_START = 8448,
+    START_ROW = 36 * 1024,
     MOST_PARAMS = K_MAX_PARAMS - 8,
     SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
@@ -139,11 +141,11 @@ static uint32_t share_long(const Meet *m, int64_t vectors) {
     return 0;
 }
 
-/* Blocks that share a row of so many vectors at most, where rows are dealt out; shorter ones would
- * take longer than rows and columns apart (2,047 columns of bf16). */
+/* Blocks that share a row of so many vectors at most, where rows are dealt out; shorter ones are a
+ * team's. */
 static const struct {
     uint32_t sharers, most;
-} dealt_by[] = {{0, 288}, {1, 880}, {2, 1760}, {4, 3068}, {0, 3461}, {6, 5119}, {8, 8447}};
+} dealt_by[] = {{0, 880}, {2, 1760}, {4, 3068}, {0, 3461}, {6, 5119}, {8, 8447}};
 
 static uint32_t share_dealt(int64_t vectors) {
     for (size_t i = 0; i < sizeof dealt_by / sizeof *dealt_by; i++)
@@ -151,9 +153,10 @@ static uint32_t share_dealt(int64_t vectors) {
     return 0;
 }
 
-/* How blocks take rows, and how many share one; false: in no way. Where folds follow each other,
- * rows are not shared. */
-static bool choose_way(Meet *m, int64_t columns, bool follows) {
+/* How blocks take rows, of which there are about `rows`, and how many share one; false: in no way.
+ * Where folds follow each other, rows are not shared. */
+static bool choose_way(Meet *m, int64_t columns, bool follows, double rows) {
+    const bool many = rows >= (double)LEAST_ROWS * m->f->m->processors;
     const int64_t vectors = columns * m->vector / VECTOR;
     const bool even = columns % K_EVEN == 0;
     if (even && m->row_bytes <= MOST_ROW) {
@@ -161,7 +164,7 @@ static bool choose_way(Meet *m, int64_t columns, bool follows) {
         return true;
     }
     if (follows) return false;
-    m->starts = !even && columns <= MOST_START;
+    m->starts = !even && many && columns <= MOST_START && m->row_bytes <= START_ROW;
     if (m->starts) return m->sharers = 1, true;
     m->sharers = even && m->row_bytes <= 2 * VECTOR * vectors ? share_long(m, vectors) : 0;
     if (m->sharers) return true;
@@ -243,7 +246,7 @@ static bool walks_rows(Meet *m, const Member *x) {
     if (n < LEAST_COLUMNS || !row_fits(m, x, n)) return false;
     const double rows = fuse_hint(m->f, k->axes[x->par].extent);
     const bool follows = folds_follow(m, x);
-    if (!choose_way(m, n, follows)) return false;
+    if (!choose_way(m, n, follows, rows)) return false;
     uint32_t blocks = choose_blocks(m, n, follows);
     m->blocks = expr_const(m->f->p, blocks);
     if (!blocks) return false;

@@ -149,24 +149,44 @@ static const Fetching dealt_few[] = {
 /* Of rows of `least` to `most` columns that start at any element: as many stages as there is room
  * for, up to these. */
 static const Fetching started_rows[] = {
-    {1, 80, 480, 5, 4, true, false, true, false, false, 0},
-    {65, 128, 480, 4, 4, true, false, true, false, false, 0},
-    {129, 320, 384, 5, 4, true, false, true, false, true, 0},
+    {1, 96, 480, 3, 4, true, false, true, false, false, 0},
+    {97, 128, 480, 4, 4, true, false, true, false, false, 0},
+    {129, 160, 384, 5, 4, true, false, true, false, true, 0},
+    {161, 192, 480, 3, 4, true, false, true, false, false, 0},
+    {193, 256, 480, 4, 4, true, false, true, false, false, 0},
+    {257, 320, 384, 5, 4, true, false, true, false, true, 0},
     {321, 384, 384, 6, 4, true, false, true, false, true, 0},
     {385, 512, 384, 4, 4, true, false, true, false, true, 0},
     {513, 640, 384, 5, 4, true, false, true, false, true, 0},
     {641, 768, 384, 6, 4, true, false, true, false, true, 0},
     {769, 1024, 384, 4, 4, true, false, true, false, true, 0},
     {1025, 1536, 480, 4, 4, true, false, true, false, false, 0},
-    {1537, 2304, 384, 6, 4, true, false, true, false, true, 0},
+    {1537, 1920, 384, 5, 4, true, false, true, false, true, 0},
+    {1921, 2304, 384, 6, 4, true, false, true, false, true, 0},
     {2305, 2560, 384, 5, 4, true, false, true, false, true, 0},
     {2561, 3072, 384, 4, 4, true, false, true, false, true, 0},
     {3073, 3840, 384, 5, 4, true, false, true, false, true, 0},
     {3841, 4608, 384, 6, 4, true, false, true, false, true, 0},
+    {4609, 5376, 384, 7, 3, true, false, true, false, true, 0},
+    {4609, 6144, 256, 6, 4, true, true, true, false, true, 0},
+    {6145, 7040, 352, 5, 4, true, true, true, false, false, 0},
+    {6145, 8448, 352, 6, 4, true, true, true, false, false, 0},
     {1, 4608, 192, 6, 4, true, false, true, false, false, 0},
 };
-/* Elements of their vectors, and of those of a few columns, unless all start with larger ones. */
-enum { STARTED_UNIT = 4, SHORT_UNIT = 2, SHORT_START = 80 };
+/* The same of lengths at which vectors of half as many elements are sooner, unless all rows start
+ * with a whole one: more teams start alike, and fewer threads idle. */
+static const Fetching started_halves[] = {
+    {1, 80, 480, 5, 4, true, false, true, false, false, 0},
+    {81, 96, 480, 6, 4, true, false, true, false, false, 0},
+    {97, 112, 480, 7, 4, true, false, true, false, false, 0},
+    {113, 128, 480, 8, 4, true, false, true, false, false, 0},
+    {129, 160, 736, 5, 4, true, false, true, false, false, 0},
+    {161, 192, 480, 6, 4, true, false, true, false, false, 0},
+    {385, 448, 480, 7, 4, true, false, true, false, false, 0},
+    {1, 192, 192, 8, 4, true, false, true, false, false, 0},
+    {385, 448, 192, 7, 4, true, false, true, false, false, 0},
+};
+enum { STARTED_UNIT = 4 };
 
 /* Sums of a thread's vector that are many; vectors of a row that are few, or not so many (idle). */
 enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
@@ -177,8 +197,11 @@ enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
 enum { LARGE_TURN = 28 * 1024 };
 
 uint32_t band_unit(const Band *b) {
-    const bool whole = b->columns % STARTED_UNIT == 0;
-    return b->columns <= SHORT_START && !whole ? SHORT_UNIT : STARTED_UNIT;
+    if (b->columns % STARTED_UNIT == 0) return STARTED_UNIT;
+    for (size_t i = 0; i < sizeof started_halves / sizeof *started_halves; i++)
+        if (b->columns >= started_halves[i].least && b->columns <= started_halves[i].most)
+            return STARTED_UNIT / 2;
+    return STARTED_UNIT;
 }
 
 static bool sums_are_many(const Band *b) {
@@ -188,6 +211,7 @@ static bool sums_are_many(const Band *b) {
 static const Fetching *forms(const Band *b, uint32_t *n) {
     const bool many = sums_are_many(b);
 #define FORMS(table) (*n = sizeof(table) / sizeof *(table), (table))
+    if (b->starts && b->unit < STARTED_UNIT) return FORMS(started_halves);
     if (b->starts) return FORMS(started_rows);
     if (b->dealt) return b->cluster > FEW_SHARERS ? FORMS(dealt_rows) : FORMS(dealt_few);
     if (b->cluster > FEW_SHARERS || b->r.part > SHARED_PART) return FORMS(long_rows);
