@@ -73,6 +73,7 @@ typedef struct Band {
     /* Others, and those of a team start all at one element of a vector, which is of `unit` elements
      * (starts.c). */
     bool starts;
+    bool skewed; /* a turn's rows lie where lines of memory have them (fetcher.c) */
     uint32_t unit;
     int64_t columns;                /* of a row, of these */
     LLVMValueRef edge[BAND_PIECES]; /* which elements of a vector are the row's; NULL: all */
@@ -209,7 +210,6 @@ BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
 /* Shared address of vector u of own[i] in this turn. */
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u);
 int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */
-int64_t band_room(const Band *b, int64_t bytes);         /* for so much of a row */
 uint32_t band_turn_bytes(const Band *b, uint32_t teams); /* room for a turn of so many teams */
 LLVMValueRef band_last_row(const BandTurns *t);
 bool band_is_copied(const BandTurns *t, KVal v);

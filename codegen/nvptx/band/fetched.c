@@ -412,7 +412,7 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     BandTurns t = band_turns(b);
     if (b->starts) band_starts_init(b);
     const int64_t blocks = expr_value(e->exprs, g->k->axes[0].extent);
-    const int64_t bytes = (int64_t)b->row_bytes * b->teams * b->mates;
+    const int64_t bytes = band_turn_bytes(b, b->teams);
     t.pace = band_pace(g, blocks * b->cluster, most_turns(&t, blocks), bytes, b->lead);
     t.pace.waits = !t.ncopied;
     if (b->late) init_late(&t);

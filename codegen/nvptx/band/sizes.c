@@ -97,16 +97,18 @@ static const Fetching many_sums[] = {
     {1, 1152, 384, 3, 3, true, false, false, false, false, 0},
     {1, 1280, 320, 4, 4, true, true, true, false, false, 0},
     {1, 160, 224, 5, 3, true, false, true, false, false, 0},
-    {9, 9, 384, 2, 3, true, false, true, false, false, 2},
+    {9, 9, 320, 2, 3, false, false, false, false, false, 2},
+    {11, 11, 320, 2, 3, false, false, false, false, false, 8},
     {12, 12, 256, 2, 3, false, false, false, false, false, 8},
     {1, 72, 384, 2, 3, true, false, false, false, false, 2},
     {10, 10, 256, 2, 3, false, false, false, false, false, 4},
     {13, 13, 224, 3, 3, false, false, false, false, false, 2},
-    {19, 20, 256, 2, 3, false, false, false, false, false, 4},
+    {19, 20, 320, 2, 3, false, false, false, false, false, 4},
     {129, 136, 256, 4, 3, true, false, true, false, true, 2},
     {1, 416, 256, 3, 3, true, false, true, false, false, 2},
     {1, 224, 256, 3, 3, true, false, true, false, false, 4},
     {321, 335, 256, 5, 3, true, false, true, false, true, 2},
+    {769, 783, 256, 3, 5, true, true, true, false, false, 2},
 };
 /* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
@@ -338,6 +340,7 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     if (f->tail && !tails_hold(b, n, t, f)) return false;
     const uint32_t teams = threads / t;
     if (teams > 1 && !band_rows_touch(b)) return false;
+    b->skewed = b->dealt || n * teams * BAND_PIECE % BAND_LINE;
     const uint32_t bytes = band_turn_bytes(b, teams) + beside_fetched(b, teams * b->mates);
     const uint32_t stages = stages_of(b, f, b->starts ? threads : t, bytes);
     if (stages * bytes + RESERVED > g->m->shared || stages < 3) return false;
@@ -489,7 +492,7 @@ static bool measure_row(Band *b, int64_t n) {
         if (b->starts) continue;
         if (!pieces) return false;
         b->slots += pieces;
-        b->row_bytes += (uint32_t)band_room(b, pieces * n * BAND_PIECE);
+        b->row_bytes += pieces * (uint32_t)n * BAND_PIECE;
     }
     return true;
 }
@@ -529,7 +532,7 @@ bool band_choose_sizes(Band *b) {
         choose_block(b, n, blocks);
     else if (!b->fetched)
         choose_threads(b, n, blocks);
-    if (!b->fetched) b->r.tail = 0;
+    if (!b->fetched) b->r.tail = 0, b->skewed = false;
     if (b->r.pieces > BAND_PIECES || (b->dealt && !b->late)) return false;
     if (b->starts && !b->fetched) return false;
     b->slots *= b->r.pieces;
