@@ -136,9 +136,10 @@ uint32_t band_turn_bytes(const Band *b, uint32_t teams) {
     return bytes;
 }
 
-/* Of own[i] in a turn. */
+/* Of own[i] in a turn, of a warp's rows where teams ask for them. */
 static int64_t stage_room(const BandTurns *t, uint32_t i) {
-    return turn_room(t->b, i, t->b->teams);
+    const Band *b = t->b;
+    return b->fetched ? turn_room(b, i, b->teams) : own_bytes(b, i) * t->held;
 }
 
 /* Bytes in front of the block's part of row `row`, of which a vector has so many. */
