@@ -80,22 +80,6 @@ bool band_is_copied(const BandTurns *t, KVal v) {
     return !o->mask && !o->in[0] && (bytes == 4 || bytes == 8);
 }
 
-BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage) {
-    const Band *b = t->b;
-    Emit *e = b->r.team.g->e;
-    HV n = stage, at = hop_shared(b->r.team.g);
-    if (!b->fetched && t->groups > 1)
-        n = hop_add(e, n, hop_muli(e, LLVMBuildTrunc(e->b, t->group, e->i32, ""), b->stages));
-    HV bar = hop_add(e, at, hop_muli(e, n, HOP_BARRIER_BYTES));
-    HV numbers = hop_add(e, at, hop_muli(e, n, (int64_t)b->nnumbers * t->held * BAND_NUMBER));
-    uint32_t bars = b->stages * (b->fetched ? 2 : t->groups) * HOP_BARRIER_BYTES;
-    const int64_t bytes = b->fetched ? band_turn_bytes(b, b->teams) : b->row_bytes * t->held;
-    return (BandStage){.rows = hop_add(e, at, hop_muli(e, n, bytes)),
-                       .numbers = hop_addi(e, numbers, b->bars + bars),
-                       .bar = hop_addi(e, bar, b->bars),
-                       .left = hop_addi(e, bar, b->bars + b->stages * HOP_BARRIER_BYTES)};
-}
-
 int64_t band_part(const Band *b) {
     if (b->r.part) return b->r.part;
     return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
@@ -117,29 +101,44 @@ static int64_t own_pitch(const Band *b, uint32_t i) {
     return b->dealt ? line_room(own_bytes(b, i)) : own_bytes(b, i);
 }
 
-/* Of a turn of so many teams: rows that start at any element have what lies in front of the first
+/* Of so many rows of own[i]: those that start at any element have what lies in front of the first
  * in its 16 bytes, and vectors behind the last, whose elements are none of theirs. */
-static int64_t started_room(const Band *b, uint32_t i, uint32_t teams) {
-    const int64_t bytes = b->columns * band_element(b, b->own[i]) * teams + 2 * BAND_LINE;
-    return bytes / BAND_PIECE * BAND_PIECE;
-}
-
-static int64_t turn_room(const Band *b, uint32_t i, uint32_t teams) {
-    const int64_t bytes = own_pitch(b, i) * teams * b->mates;
-    if (b->starts) return started_room(b, i, teams);
+static int64_t rows_room(const Band *b, uint32_t i, uint32_t rows) {
+    const int64_t bytes = own_pitch(b, i) * rows;
+    if (b->starts)
+        return (b->columns * band_element(b, b->own[i]) * rows + 2 * BAND_LINE) / BAND_PIECE *
+               BAND_PIECE;
     return b->skewed && !b->dealt ? line_room(bytes) : bytes;
 }
 
-uint32_t band_turn_bytes(const Band *b, uint32_t teams) {
-    uint32_t bytes = 0;
-    for (uint32_t i = 0; i < b->nown; i++) bytes += (uint32_t)turn_room(b, i, teams);
+static int64_t all_room(const Band *b, uint32_t rows) {
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < b->nown; i++) bytes += rows_room(b, i, rows);
     return bytes;
 }
 
-/* Of own[i] in a turn, of a warp's rows where teams ask for them. */
+uint32_t band_turn_bytes(const Band *b, uint32_t teams) {
+    return (uint32_t)all_room(b, teams * b->mates);
+}
+
+/* In a stage, which has the block's rows of a turn, or a warp's where teams ask for them. */
 static int64_t stage_room(const BandTurns *t, uint32_t i) {
+    return rows_room(t->b, i, t->held);
+}
+
+BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage) {
     const Band *b = t->b;
-    return b->fetched ? turn_room(b, i, b->teams) : own_bytes(b, i) * t->held;
+    Emit *e = b->r.team.g->e;
+    HV n = stage, at = hop_shared(b->r.team.g);
+    if (!b->fetched && t->groups > 1)
+        n = hop_add(e, n, hop_muli(e, LLVMBuildTrunc(e->b, t->group, e->i32, ""), b->stages));
+    HV bar = hop_add(e, at, hop_muli(e, n, HOP_BARRIER_BYTES));
+    HV numbers = hop_add(e, at, hop_muli(e, n, (int64_t)b->nnumbers * t->held * BAND_NUMBER));
+    uint32_t bars = b->stages * (b->fetched ? 2 : t->groups) * HOP_BARRIER_BYTES;
+    return (BandStage){.rows = hop_add(e, at, hop_muli(e, n, all_room(b, t->held))),
+                       .numbers = hop_addi(e, numbers, b->bars + bars),
+                       .bar = hop_addi(e, bar, b->bars),
+                       .left = hop_addi(e, bar, b->bars + b->stages * HOP_BARRIER_BYTES)};
 }
 
 /* Bytes in front of the block's part of row `row`, of which a vector has so many. */
