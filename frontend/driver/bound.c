@@ -228,9 +228,9 @@ typedef struct Errors {
     double of_bound;
 } Errors;
 
-/* `got` is rounded to the type of the output once more. */
+/* `got` is rounded to the type of the output once more. At a pole anything may come out. */
 static double part_of_bound(DType t, double got, double want, double error) {
-    if (got == want || (isnan(got) && isnan(want))) return 0;
+    if (got == want || (isnan(got) && isnan(want)) || isinf(error)) return 0;
     if (!isfinite(error) || !isfinite(got) || !isfinite(want)) return INFINITY;
     double bound = error;
     if (dtype_is_float(t)) bound += 2 * fmax(eval_unit(t) * fabs(want), eval_least_unit(t));

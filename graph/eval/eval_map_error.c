@@ -108,13 +108,78 @@ static CLONES void keep_most(const EvalScalar *z, const EvalScalar *y, int64_t n
     }
 }
 
-/* Where a divisor's interval holds 0 a quotient may be anything, but that of 0: the pole lies
- * between the corners. */
-static CLONES void keep_poles(const MapChunk *c, int64_t n, double *most) {
+/* ---- Between the ends ----
+ *
+ * Where an op is not monotonic, what lies farthest may lie between the corners. */
+
+static CLONES bool holds_zero(const MapChunk *c, uint32_t k, int64_t i) {
+    return c->ex[k][i] > 0 && c->ex[k][i] >= fabs(c->x[k][i].f);
+}
+
+/* A divisor that may be 0: a quotient may be anything, but that of 0. */
+static void keep_poles(const MapChunk *c, int64_t n, double *most) {
+    if (!(c->uncertain & 2)) return;
     const bool moves = c->uncertain & 1;
     for (int64_t i = 0; i < n; i++) {
-        const double e = c->ex[1][i], divided = fabs(c->x[0][i].f) + (moves ? c->ex[0][i] : 0);
-        most[i] = e > 0 && e >= fabs(c->x[1][i].f) && divided > 0 ? (double)INFINITY : most[i];
+        const double divided = fabs(c->x[0][i].f) + (moves ? c->ex[0][i] : 0);
+        if (divided > 0 && holds_zero(c, 1, i)) most[i] = INFINITY;
+    }
+}
+
+/* Powers of what may be 0, where exponents may be negative; reciprocals are such. */
+static void keep_powers(const MapChunk *c, int64_t n, double *most) {
+    const bool power = c->n->op == OP_pow, moves = c->uncertain & 2;
+    if (!(c->uncertain & 1)) return;
+    for (int64_t i = 0; i < n; i++) {
+        const double least = power ? c->x[1][i].f - (moves ? c->ex[1][i] : 0) : -1;
+        if (least < 0 && holds_zero(c, 0, i)) most[i] = INFINITY;
+    }
+}
+
+/* Remainders jump where a multiple of the divisor lies in the interval. */
+static void keep_jumps(const MapChunk *c, int64_t n, double *most) {
+    keep_poles(c, n, most);
+    for (int64_t i = 0; i < n && c->uncertain & 1; i++) {
+        const double x = c->x[0][i].f, e = c->ex[0][i], by = fabs(c->x[1][i].f);
+        if (floor((x - e) / by) != floor((x + e) / by)) most[i] = fmax(most[i], by);
+    }
+}
+
+/* Of sin and cos a wide interval has all values; tan is infinite half a turn apart. */
+static void keep_turns(const MapChunk *c, int64_t n, double *most) {
+    static const double pi = 3.14159265358979323846;
+    const bool poles = c->n->op == OP_tan;
+    for (int64_t i = 0; i < n && c->uncertain & 1; i++) {
+        const double x = c->x[0][i].f, e = c->ex[0][i];
+        if (!poles)
+            most[i] = e > 1 ? fmax(most[i], fmin(e, 2)) : most[i];
+        else if (floor((x - e) / pi + 0.5) != floor((x + e) / pi + 0.5))
+            most[i] = INFINITY;
+    }
+}
+
+/* Two that may be equal, or not. */
+static void keep_equals(const MapChunk *c, int64_t n, double *most) {
+    for (int64_t i = 0; i < n; i++) {
+        double e = c->uncertain & 1 ? c->ex[0][i] : 0;
+        e += c->uncertain & 2 ? c->ex[1][i] : 0;
+        if (e > 0 && fabs(c->x[0][i].f - c->x[1][i].f) <= e) most[i] = fmax(most[i], 1);
+    }
+}
+
+static void keep_between(const MapChunk *c, int64_t n, double *most) {
+    switch (c->n->op) {
+    case OP_div: keep_poles(c, n, most); break;
+    case OP_recip:
+    case OP_pow: keep_powers(c, n, most); break;
+    case OP_mod:
+    case OP_rem: keep_jumps(c, n, most); break;
+    case OP_sin:
+    case OP_cos:
+    case OP_tan: keep_turns(c, n, most); break;
+    case OP_eq:
+    case OP_ne: keep_equals(c, n, most); break;
+    default: break;
     }
 }
 
@@ -132,8 +197,7 @@ static void corners(const MapChunk *c, int64_t n, double *most) {
         eval_as_doubles(c->to, n, z);
         keep_most(z, y, n, most);
     }
-    if (c->n->op == OP_div && c->uncertain & 2 && dtype_is_float(c->from[1]))
-        keep_poles(c, n, most);
+    if (dtype_is_float(c->from[0])) keep_between(c, n, most);
 }
 
 /* ---- Sums and products ---- */

@@ -114,6 +114,13 @@ for op in "ReduceSum", "ReduceL1":
          [last, near], (T.FLOAT16, (64, 50)), (T.FLOAT16, (64, 50)))
     run("verify", op + ".onnx", "--input", "x=terms.npy")
 
+# Of a sum of halves less about itself: reciprocals and powers of what may be 0, and remainders, which jump between the ends of an interval.
+for op, made in {"Reciprocal": ["d"], "Pow": ["d", "minus"], "Mod": ["s", "hundredth"]}.items():
+    save(op, [h.make_node("ReduceSum", ["x", "last"], ["s"], keepdims=1), h.make_node("Sub", ["s", "near"], ["d"]),
+              h.make_node(op, made, ["p"], **({"fmod": 1} if op == "Mod" else {})), h.make_node("Mul", ["p", "x"], ["y"])],
+         [last, near, h.make_tensor("minus", T.FLOAT16, [], [-3]), h.make_tensor("hundredth", T.FLOAT16, [], [0.01])], (T.FLOAT16, (64, 50)), (T.FLOAT16, (64, 50)))
+    run("verify", op + ".onnx", "--input", "x=terms.npy")
+
 # What is left of values less their rounded mean where all are one, by its root: the root's error is infinite, and so is the quotient's.
 nodes = [h.make_node("Tanh", ["x"], ["t"]), h.make_node("Mul", ["t", "three"], ["v"]), h.make_node("Expand", ["v", "wide"], ["e"]),
          h.make_node("ReduceMean", ["e", "last"], ["m"]), h.make_node("Sub", ["e", "m"], ["d"]), h.make_node("Mul", ["d", "d"], ["s"]),
