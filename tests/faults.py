@@ -80,7 +80,6 @@ FAULTS = [
     ("sums of halves are rounded at once", "cli/verify", "graph/eval/eval_error.c",
      "if (ok && (op_join((Op)n->op) == OP_add", "if (ok && (op_join((Op)n->op) == OP_none"),
     ("a quotient by what may be 0 is certain", "cli/verify", "graph/eval/eval_map_error.c", "    case OP_div: keep_poles(c, n, most); break;", ""),
-    ("a power of what may be 0 is certain", "cli/verify", "graph/eval/eval_map_error.c", "if (least < 0 && holds_zero(c, 0, i))", "if (least < -9 && holds_zero(c, 0, i))"),
     ("a remainder does not jump", "cli/verify", "graph/eval/eval_map_error.c", "most[i] = fmax(most[i], by);", "(void)by;"),
     ("repetitions in each other take all memory", "unit/test_adapter fuzz/corpus", "runtime/train/adapter/pattern.c", "return r->last <= MAX_PLUSES;", "return true;"),
     ("a full disk goes unnoticed", "cli/faulty", "runtime/base/file.c",
