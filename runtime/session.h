@@ -21,6 +21,17 @@ typedef struct OwnMemory {
     uint64_t bytes;
 } OwnMemory;
 
+/* Memory that a constant is read into which only prepare steps need (stage.c). */
+typedef struct Stage {
+    bool on;   /* while all prepare steps run once, on devices that have it */
+    bool held; /* by this buffer */
+    uint32_t buffer;
+    int fd;           /* of the file that was mapped last, if it is on, or -1 */
+    const void *file; /* its bytes, as they are mapped */
+    void *p;
+    uint64_t bytes;
+} Stage;
+
 typedef struct Resident {
     struct Resident *next;
     const graphc_plan *owner;
@@ -42,6 +53,7 @@ typedef struct Resident {
     Lean *lean;      /* NULL: prepared buffers are there all the time */
     uint32_t *over;  /* of a lean one, per buffer: the last prepare step that uses it, where they
                         alone do; else UINT32_MAX. NULL: as the plan says */
+    Stage stage;     /* while prepare steps run */
     int64_t *slots;  /* of stage plan; the others are not meaningful */
     FileMap *files;  /* per constant: its mapped file, shared between equal names */
     uint8_t *mapped; /* per constant: this entry of files is to be unmapped */
@@ -103,6 +115,9 @@ struct DeviceOps {
                               void **out, bool *owned, ErrorText e);
     /* The pages of a file that the constant is mapped from are not needed for now. May be NULL. */
     void (*constant_used)(Lane *l, const void *host, uint64_t bytes);
+    /* Bytes of an open file to memory of `alloc`'s; false: it does not give them. NULL: constants
+     * are read where they are mapped. */
+    bool (*read)(Lane *l, int fd, uint64_t at, void *to, uint64_t bytes);
 
     graphc_status (*lane_open)(Resident *r, const graphc_session_options *o, Lane **out,
                                ErrorText e);

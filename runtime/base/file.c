@@ -29,9 +29,9 @@ static graphc_status fail_errno(char why[WHY], const char *what) {
     return errno == ENOMEM ? GRAPHC_NO_MEMORY : GRAPHC_IO;
 }
 
-/* Maps an open file and closes it. O_NONBLOCK at open kept a FIFO from blocking; only regular files
- * get this far into mmap. */
-static graphc_status map_fd(int fd, FileMap *out, char why[WHY]) {
+/* Maps an open file; it stays open as *kept, or is closed. O_NONBLOCK at open kept a FIFO from
+ * blocking; only regular files get this far into mmap. */
+static graphc_status map_fd(int fd, FileMap *out, int *kept, char why[WHY]) {
     struct stat st;
     graphc_status s = GRAPHC_OK;
     const void *p = "";
@@ -43,7 +43,10 @@ static graphc_status map_fd(int fd, FileMap *out, char why[WHY]) {
              (p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         s = fail_errno(why, "cannot be mapped");
     if (s == GRAPHC_OK) *out = (FileMap){.data = p, .size = (uint64_t)st.st_size};
-    close(fd);
+    if (s == GRAPHC_OK && kept)
+        *kept = fd;
+    else
+        close(fd);
     return s;
 }
 
@@ -51,7 +54,7 @@ graphc_status file_map(const char *path, FileMap *out, char why[WHY]) {
     *out = (FileMap){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return fail_errno(why, "cannot be opened");
-    return map_fd(fd, out, why);
+    return map_fd(fd, out, NULL, why);
 }
 
 void file_unmap(FileMap *m) {
@@ -153,7 +156,7 @@ static bool allowed(const char *place, const char *base_path, FileLinks links) {
 /* What leads out of the folder: judged by where the file lies once it is open, so that nothing can
  * change in between. */
 static graphc_status map_led_out(int dir, const char *relative, const char *base_path,
-                                 FileLinks links, FileMap *out, char why[WHY]) {
+                                 FileLinks links, FileMap *out, int *kept, char why[WHY]) {
     char place[PATH_MAX];
     int fd = openat(dir, relative, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return fail_errno(why, "cannot be opened");
@@ -161,14 +164,14 @@ static graphc_status map_led_out(int dir, const char *relative, const char *base
     place_of(fd, place);
     place_of(dir, folder);
     if ((*folder && lies_in(place, folder)) || allowed(place, base_path, links))
-        return map_fd(fd, out, why);
+        return map_fd(fd, out, kept, why);
     close(fd);
     snprintf(why, WHY, "leads out of the folder through a symbolic link, to %.160s", place);
     return GRAPHC_INVALID;
 }
 
-graphc_status file_map_beneath(const char *base_path, const char *relative, FileLinks links,
-                               FileMap *out, char why[WHY]) {
+graphc_status file_open_beneath(const char *base_path, const char *relative, FileLinks links,
+                                FileMap *out, int *kept, char why[WHY]) {
     *out = (FileMap){0};
     const char *fault = file_path_fault(relative);
     if (fault) return refuse(why, fault);
@@ -177,13 +180,28 @@ graphc_status file_map_beneath(const char *base_path, const char *relative, File
     graphc_status s;
     int fd = open_beneath(dir, relative);
     if (fd >= 0)
-        s = map_fd(fd, out, why);
+        s = map_fd(fd, out, kept, why);
     else if (errno == EXDEV || errno == ELOOP || errno == ENOTDIR)
-        s = map_led_out(dir, relative, base_path, links, out, why);
+        s = map_led_out(dir, relative, base_path, links, out, kept, why);
     else
         s = fail_errno(why, "cannot be opened");
     close(dir);
     return s;
+}
+
+graphc_status file_map_beneath(const char *base_path, const char *relative, FileLinks links,
+                               FileMap *out, char why[WHY]) {
+    return file_open_beneath(base_path, relative, links, out, NULL, why);
+}
+
+bool file_read(int fd, uint64_t at, void *to, uint64_t bytes) {
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (uint8_t *)to + done, bytes - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        done += (uint64_t)n;
+    }
+    return true;
 }
 
 static bool write_all(int fd, const void *data, size_t size) {

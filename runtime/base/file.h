@@ -30,6 +30,11 @@ graphc_status file_map(const char *path, FileMap *out, char why[256]);
  * what cannot be read is GRAPHC_IO. */
 graphc_status file_map_beneath(const char *base_path, const char *relative, FileLinks links,
                                FileMap *out, char why[256]);
+/* The same, and leaves it open as *kept, if that is not NULL, for file_read. */
+graphc_status file_open_beneath(const char *base_path, const char *relative, FileLinks links,
+                                FileMap *out, int *kept, char why[256]);
+/* Bytes of an open file; false: it does not give them all. */
+bool file_read(int fd, uint64_t at, void *to, uint64_t bytes);
 /* NULL if `relative` is such a path, else what is wrong with it. */
 const char *file_path_fault(const char *relative);
 void file_unmap(FileMap *m);

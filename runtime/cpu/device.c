@@ -6,6 +6,7 @@
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/session.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,8 +18,9 @@
 #define MAP_BYTES    (1u << 20) /* allocations from here on are maps of their own, on huge pages */
 #define PAGE         4096u
 #define HUGE_PAGE    (2u << 20)
-#define SPARE        16    /* a last huge page may leave this part of a map without use */
-#define SCRATCH_STEP 4096u /* threads' scratch starts on pages of their own */
+#define SPARE        16          /* a last huge page may leave this part of a map without use */
+#define READ_ITEM    (64u << 10) /* what of a file a thread reads at least */
+#define SCRATCH_STEP 4096u       /* threads' scratch starts on pages of their own */
 
 /* Where pointers to no bytes lead: kernels do not follow them. */
 static const _Alignas(64) uint8_t nowhere[64];
@@ -302,6 +304,32 @@ static void cpu_constant_used(Lane *l, const void *host, uint64_t bytes) {
         pool_run(d->pool, &(PoolJob){rest_items, &r, items, l->threads, 1});
 }
 
+typedef struct Read {
+    int fd;
+    uint64_t at, bytes;
+    uint8_t *to;
+    atomic_bool failed;
+} Read;
+
+static void read_items(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
+    (void)thread;
+    Read *r = ctx;
+    const uint64_t from = (uint64_t)begin * READ_ITEM, to = (uint64_t)end * READ_ITEM;
+    const uint64_t n = (to < r->bytes ? to : r->bytes) - from;
+    if (!file_read(r->fd, r->at + from, r->to + from, n)) atomic_store(&r->failed, true);
+}
+
+static bool cpu_read(Lane *l, int fd, uint64_t at, void *to, uint64_t bytes) {
+    const CpuDevice *d = l->res->device;
+    Read r = {.fd = fd, .at = at, .bytes = bytes, .to = to};
+    const int64_t items = (int64_t)((bytes + READ_ITEM - 1) / READ_ITEM);
+    if (!l->has_pool || items < 2)
+        read_items(&r, 0, 0, items);
+    else
+        pool_run(d->pool, &(PoolJob){read_items, &r, items, l->threads, 1});
+    return !atomic_load(&r.failed);
+}
+
 static graphc_status cpu_copy(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e) {
     (void)l, (void)e;
     if (bytes) memcpy(to, from, bytes);
@@ -338,6 +366,7 @@ const DeviceOps device_cpu = {
     .rest = cpu_rest,
     .constant = cpu_constant,
     .constant_used = cpu_constant_used,
+    .read = cpu_read,
     .lane_open = cpu_lane_open,
     .lane_close = cpu_lane_close,
     .lane_threads = cpu_lane_threads,

@@ -37,7 +37,9 @@ static graphc_status map_file(Resident *r, uint64_t c, ErrorText e) {
     char why[256];
     /* The user trusts the plan's code and named its folder; what is read is checked by its hash. */
     const FileLinks links = {.anywhere = true};
-    graphc_status st = file_map_beneath(base, name, links, &r->files[c], why);
+    int fd = -1;
+    graphc_status st =
+        file_open_beneath(base, name, links, &r->files[c], r->stage.on ? &fd : NULL, why);
     const char *slash = strrchr(base, '/');
     if (st != GRAPHC_OK)
         return error_set(e, st,
@@ -45,11 +47,12 @@ static graphc_status map_file(Resident *r, uint64_t c, ErrorText e) {
                          "(--weights, weights_dir) or embed them (--embed)",
                          name, slash ? (int)(slash - base) : 1, slash ? base : ".", why);
     r->mapped[c] = 1;
+    stage_file(r, fd, r->files[c].data);
     return GRAPHC_OK;
 }
 
-/* Recognised by length, probe hash and the size of its file. */
-graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
+/* Where it lies, if file and constant have their lengths. */
+static graphc_status find(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
     const Plan *p = &r->owner->plan;
     const PlanConstant *k = &p->constants[c];
     if (k->source == PLAN_embedded) {
@@ -66,11 +69,23 @@ graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, Er
                          "\"%s\" has %llu bytes; when the plan was made it had %llu", file,
                          (unsigned long long)r->files[c].size, (unsigned long long)k->file_size);
     *out = r->files[c].data + k->offset;
-    if (plan_probe_hash(*out, k->length) != k->hash)
-        return error_set(e, GRAPHC_INVALID,
-                         "\"%s\" does not hold constant \"%s\" as it was when the plan was made",
-                         file, name);
     return GRAPHC_OK;
+}
+
+static graphc_status recognise(const Resident *r, uint64_t c, const uint8_t *bytes, ErrorText e) {
+    const Plan *p = &r->owner->plan;
+    const PlanConstant *k = &p->constants[c];
+    if (k->source == PLAN_embedded || plan_probe_hash(bytes, k->length) == k->hash)
+        return GRAPHC_OK;
+    return error_set(e, GRAPHC_INVALID,
+                     "\"%s\" does not hold constant \"%s\" as it was when the plan was made",
+                     plan_str(p, k->file), plan_str(p, k->name));
+}
+
+/* Recognised by length, probe hash and the size of its file. */
+graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
+    GC_TRY(find(r, c, out, e));
+    return recognise(r, c, *out, e);
 }
 
 void resident_constant_used(const Resident *r, Lane *lane, uint64_t c, const uint8_t *bytes) {
@@ -79,16 +94,19 @@ void resident_constant_used(const Resident *r, Lane *lane, uint64_t c, const uin
     if (in_file && r->ops->constant_used) r->ops->constant_used(lane, bytes, k->length);
 }
 
-graphc_status resident_load(Resident *r, uint32_t i, ErrorText e) {
+graphc_status resident_load(Resident *r, Lane *lane, uint32_t i, ErrorText e) {
     const uint8_t *bytes = NULL;
     uint64_t c = r->buffers[i].index;
     int64_t want = r->slots[r->buffers[i].bytes];
-    GC_TRY(resident_constant(r, c, &bytes, e));
+    GC_TRY(find(r, c, &bytes, e));
     if (want < 0 || (uint64_t)want != constant_of(r, i)->length)
         return error_set(e, GRAPHC_INVALID, "constant %llu has not the size of its buffer",
                          (unsigned long long)c);
-    if (want == 0) {
-        r->address[i] = r->nowhere;
+    const bool staged = lane && stage_takes(r, i);
+    if (staged) GC_TRY(stage_read(r, lane, i, &bytes, e));
+    GC_TRY(recognise(r, c, bytes, e));
+    if (staged || want == 0) {
+        r->address[i] = want ? (void *)(uintptr_t)bytes : r->nowhere;
         return GRAPHC_OK;
     }
     size_t align = dtype_bytes(plan_dtype(r->buffers[i].dtype));

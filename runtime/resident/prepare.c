@@ -38,6 +38,7 @@ static graphc_status make_room(Resident *r, uint32_t i, ErrorText e) {
 }
 
 void resident_drop(Resident *r, uint32_t i) {
+    if (stage_holds(r, i)) r->stage.held = false;
     if (r->owned[i]) r->ops->free(r, r->address[i], (uint64_t)r->slots[r->buffers[i].bytes]);
     r->owned[i] = 0;
     r->address[i] = NULL;
@@ -49,7 +50,7 @@ static void after_prepare_step(Resident *r, Lane *lane, uint32_t step) {
     const uint32_t *bufs = r->owner->plan.lists + s->bufs;
     for (uint32_t k = 0; k < r->kernels[s->kernel].nbufs; k++) {
         uint32_t b = bufs[k];
-        if (resident_is(r, b, PLAN_BUF_const) && !r->owned[b])
+        if (resident_is(r, b, PLAN_BUF_const) && !r->owned[b] && !stage_holds(r, b))
             resident_constant_used(r, lane, r->buffers[b].index, r->address[b]);
         if (r->address[b] && (r->over ? r->over[b] : r->buffers[b].last) == step)
             resident_drop(r, b);
@@ -57,11 +58,12 @@ static void after_prepare_step(Resident *r, Lane *lane, uint32_t step) {
 }
 
 /* Addresses of a prepare step's buffers, loading and making those that are not there. */
-static graphc_status prepare_pointers(Resident *r, const PlanStep *s, void **pointers,
+static graphc_status prepare_pointers(Resident *r, Lane *lane, const PlanStep *s, void **pointers,
                                       ErrorText e) {
     for (uint32_t i = 0; i < r->kernels[s->kernel].nbufs; i++) {
         uint32_t b = r->owner->plan.lists[s->bufs + i];
-        if (!r->address[b] && r->buffers[b].kind == PLAN_BUF_const) GC_TRY(resident_load(r, b, e));
+        if (!r->address[b] && r->buffers[b].kind == PLAN_BUF_const)
+            GC_TRY(resident_load(r, lane, b, e));
         if (!r->address[b]) GC_TRY(make_room(r, b, e));
         pointers[i] = r->address[b];
     }
@@ -95,7 +97,7 @@ static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorT
     uint32_t kernel = launch_choice(p, s, r->slots);
     const PlanKernel *k = &r->kernels[kernel];
     void *pointers[PLAN_MAX_PARAMS];
-    GC_TRY(prepare_pointers(r, s, pointers, e));
+    GC_TRY(prepare_pointers(r, lane, s, pointers, e));
     int64_t *dims = calloc((size_t)k->ndims + 1, sizeof *dims);
     if (!dims) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a prepare step");
     for (uint32_t i = 0; i < k->ndims; i++) dims[i] = r->slots[p->lists[k->dims + i]];

@@ -12,7 +12,9 @@ static graphc_status run_prepare_steps(Resident *r, const graphc_session_options
     graphc_session_options one_by_one = *o;
     one_by_one.check = 1;
     GC_TRY(r->ops->lane_open(r, &one_by_one, &lane, e));
+    stage_open(r);
     graphc_status st = resident_prepare(r, lane, NULL, &next, r->target->nprepare, e);
+    stage_close(r);
     r->ops->lane_close(lane);
     return st;
 }
@@ -21,7 +23,7 @@ static graphc_status run_prepare_steps(Resident *r, const graphc_session_options
 static graphc_status load_rest(Resident *r, ErrorText e) {
     for (uint32_t i = 0; i < r->target->nbuffers; i++) {
         if (r->address[i] || r->buffers[i].last < r->target->nprepare) continue;
-        if (resident_is(r, i, PLAN_BUF_const)) GC_TRY(resident_load(r, i, e));
+        if (resident_is(r, i, PLAN_BUF_const)) GC_TRY(resident_load(r, NULL, i, e));
         if (resident_is(r, i, PLAN_BUF_prepared))
             return error_set(e, GRAPHC_INVALID, "no prepare step writes buffer b%u", i);
     }
@@ -34,6 +36,7 @@ static void resident_destroy(Resident *r) {
     if (r->address && r->owned)
         for (uint32_t i = 0; i < r->target->nbuffers; i++) resident_drop(r, i);
     if (r->left.p) r->ops->free(r, r->left.p, r->left.bytes);
+    stage_close(r);
     lean_close(r);
     free(r->over);
     r->ops->close(r);
@@ -112,6 +115,7 @@ static graphc_status resident_create(const graphc_plan *p, const graphc_session_
     r->ops = o->device == GRAPHC_CUDA ? &device_cuda : &device_cpu;
     r->device_id = o->device_id;
     r->isa_limit = o->isa_limit;
+    r->stage.fd = -1;
     graphc_status st = resident_fill(r, o, e);
     if (st == GRAPHC_OK)
         *out = r;

@@ -10,8 +10,21 @@ static inline bool resident_is(const Resident *r, uint32_t buffer, PlanBufferKin
     return b->kind == (uint32_t)kind && b->first <= b->last;
 }
 
-/* constants.c: the address of one that kernels read. */
-graphc_status resident_load(Resident *r, uint32_t buffer, ErrorText e);
+/* constants.c: the address of one that kernels read; of the lane's prepare steps, or NULL. */
+graphc_status resident_load(Resident *r, Lane *lane, uint32_t buffer, ErrorText e);
+
+/* stage.c. Is the constant, which was found, to be read into the stage? */
+bool stage_takes(const Resident *r, uint32_t buffer);
+graphc_status stage_read(Resident *r, Lane *lane, uint32_t buffer, const uint8_t **bytes,
+                         ErrorText e);
+static inline bool stage_holds(const Resident *r, uint32_t buffer) {
+    return r->stage.held && r->stage.buffer == buffer;
+}
+/* What is read is in this file from now on. */
+void stage_file(Resident *r, int fd, const void *mapped);
+/* Around all prepare steps. */
+void stage_open(Resident *r);
+void stage_close(Resident *r);
 
 /* prepare.c. Is it a prepared buffer that runs read? */
 bool resident_leaves(const Resident *r, uint32_t buffer);

@@ -141,6 +141,14 @@ static void check_files(Arena *a) {
     CHECK(folder_make(sub, why) == GRAPHC_OK);
     CHECK(folder_make(base, why) == GRAPHC_IO && !strcmp(why, "is not a folder"));
     CHECK(folder_make(arena_printf(a, "%s/no/such", dir), why) == GRAPHC_IO);
+    int fd = -1;
+    char read[4] = "";
+    CHECK(file_open_beneath(base, "model.onnx", none, &m, &fd, why) == GRAPHC_OK && m.size == 3);
+    CHECK(file_read(fd, 1, read, 2) && !strcmp(read, "bc") && !file_read(fd, 1, read, 3));
+    CHECK(close(fd) == 0 && !file_read(fd, 0, read, 1));
+    file_unmap(&m);
+    fd = -1;
+    CHECK(file_open_beneath(base, "none", none, &m, &fd, why) == GRAPHC_IO && fd == -1);
     (void)!unlink(arena_printf(a, "%s/w.bin", sub));
     CHECK(unlink(out) == 0 && unlink(hard) == 0);
     CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
