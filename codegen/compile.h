@@ -32,6 +32,8 @@ typedef struct Appended {
     int64_t inner, room;
 } Appended;
 
+enum { COMPILE_MOST_SHRINK = 3 };
+
 /* One distinct kernel: its own arena. It starts from the schedule's expression pool, whatever its
  * thread compiled before: threads share nothing, and results do not depend on which did what. */
 typedef struct CompileJob CompileJob;

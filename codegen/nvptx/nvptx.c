@@ -64,7 +64,7 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
 
 /* --- Assembling ------------------------------------------------------------------------------- */
 
-enum { PTX, CUBIN, MAX_SHRINK = 3 }; /* units of a job */
+enum { PTX, CUBIN }; /* units of a job */
 
 /* What the cache keeps of an assembled kernel, in front of its cubin. */
 typedef struct CubinHeader {
@@ -103,6 +103,23 @@ static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
     keep(w, j, key, out);
 }
 
+enum { WARP = 32, WARPS_AT_ONCE = 4, REGS_AT_ONCE = 8, THREAD_REGISTERS = 255 };
+
+/* Of a thread, where so many blocks run at a time. */
+static uint32_t share_of(const Machine *m, const CompileJob *j, uint32_t blocks) {
+    uint32_t warps = (blocks * j->block[0] + WARP - 1) / WARP;
+    warps = (warps + WARPS_AT_ONCE - 1) / WARPS_AT_ONCE * WARPS_AT_ONCE;
+    uint32_t n = m->registers / (warps * WARP) / REGS_AT_ONCE * REGS_AT_ONCE;
+    return n < THREAD_REGISTERS ? n : THREAD_REGISTERS;
+}
+
+/* The next smaller number of blocks with which threads may use more registers. */
+static uint32_t fewer_blocks(const Machine *m, const CompileJob *j, uint32_t blocks) {
+    const uint32_t had = share_of(m, j, blocks);
+    while (--blocks > 1 && share_of(m, j, blocks) <= had) continue;
+    return blocks;
+}
+
 /* Has the job compiled so that a thread may use more registers (the assembler spills to have more
  * blocks at a time), and when it has all of them, so that it needs fewer: without what it loads
  * ahead, then in another structure that takes it, then with smaller shares of the work, of each
@@ -112,7 +129,7 @@ static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
     if (r->spilled <= j->may_spill && (j->modest || !j->ahead)) return false;
     uint32_t blocks = j->min_blocks;
     if (!blocks) blocks = m->registers / (r->registers * j->block[0]);
-    if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
+    if (blocks <= 1 && j->shrink == COMPILE_MOST_SHRINK) return false;
     if (blocks <= 1 && j->ahead && !j->modest)
         j->modest = true;
     else if (blocks <= 1 && j->yields && !j->yielded)
@@ -121,7 +138,7 @@ static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
         j->shrink++;
         j->modest = false;
     }
-    j->min_blocks = blocks <= 1 ? 0 : blocks - 1;
+    j->min_blocks = blocks <= 1 ? 0 : fewer_blocks(m, j, blocks);
     compile_restart(j);
     return true;
 }

@@ -149,10 +149,18 @@ static bool is_large(Gpu *g, const GemmPlan *p) {
 }
 
 /* Where no tile is small enough for what a build that spilled asks for, the fastest: it spills, but
- * other structures are slower by far. */
+ * other structures are slower by far. What spilled is not built again because it is small enough
+ * for what is asked next. */
 static void choose_shrunk(Gpu *g, GemmPlan *p, int64_t m) {
-    (void)gemm_choose(g, p, m, g->j->shrink);
-    if (!p->tile && g->j->shrink) (void)gemm_choose(g, p, m, 0);
+    GemmPlan had = *p;
+    uint32_t *shrink = &g->j->shrink;
+    if (*shrink) (void)gemm_choose(g, &had, m, *shrink - 1);
+    for (;; ++*shrink) {
+        (void)gemm_choose(g, p, m, *shrink);
+        bool same = p->tile == had.tile && p->twin == had.twin && p->splits == had.splits;
+        if (!*shrink || !p->tile || !same || *shrink == COMPILE_MOST_SHRINK) break;
+    }
+    if (!p->tile && *shrink) (void)gemm_choose(g, p, m, 0);
 }
 
 enum { SPILL_PER_BLOCK = 4, SPILL_MOST = 128 };
