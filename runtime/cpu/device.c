@@ -326,7 +326,7 @@ static bool cpu_read(Lane *l, int fd, uint64_t at, void *to, uint64_t bytes) {
     if (!l->has_pool || items < 2)
         read_items(&r, 0, 0, items);
     else
-        pool_run(d->pool, &(PoolJob){read_items, &r, items, l->threads, 1});
+        pool_run(d->pool, &(PoolJob){read_items, &r, items, l->threads, 3});
     return !atomic_load(&r.failed);
 }
 
