@@ -26,7 +26,8 @@ enum {
     MOST_START = 8448,
     START_ROW = 36 * 1024,
     MOST_PARAMS = K_MAX_PARAMS - 8,
-    SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
+    SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share, ... */
+    MOST_WHOLE = 1344,      /* ... and vectors, if they cannot halve it */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
     FEW = 12,
     FEW_BLOCKS = 3,
@@ -126,18 +127,19 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
 }
 
 /* Two blocks share long rows: half as many sums are stored and read again, and less is left over in
- * the last turn. */
-static uint32_t share_whole(const Meet *m, int64_t columns, bool follows) {
-    const bool halves = columns % (2 * (VECTOR / m->vector)) == 0;
-    return m->row_bytes > SHARED_ROW && halves && !follows && m->f->m->processors % 2 == 0 ? 2 : 1;
+ * the last turn. One of an odd number of vectors is one block's as long as that has a form for it
+ * (layernorm's gradient over 10,248 columns 103.8 us, by two 115.7). */
+static uint32_t share_whole(const Meet *m, int64_t vectors, bool follows) {
+    const bool shares = vectors % 2 == 0 || vectors > MOST_WHOLE;
+    return m->row_bytes > SHARED_ROW && shares && !follows && m->f->m->processors % 2 == 0 ? 2 : 1;
 }
 
-/* Blocks of a row of whole vectors that is longer: as few as can, of which most run at once; 0:
- * none have as many vectors as others, and as many as there are forms for (band/sizes.c). */
+/* Blocks of a row of whole vectors that is longer: as few as can, of which most run at once, where
+ * there are forms for so many vectors each (band/sizes.c); 0: none. */
 static uint32_t share_long(const Meet *m, int64_t vectors) {
     static const int64_t most[] = {[2] = 1280, [3] = 1056, [4] = 865};
     for (uint32_t n = 2; n < sizeof most / sizeof *most; n++)
-        if (vectors % n == 0 && vectors / n <= most[n] && m->f->m->clusters[n]) return n;
+        if (vectors <= n * most[n] && m->f->m->clusters[n]) return n;
     return 0;
 }
 
@@ -160,7 +162,7 @@ static bool choose_way(Meet *m, int64_t columns, bool follows, double rows) {
     const int64_t vectors = columns * m->vector / VECTOR;
     const bool even = columns % K_EVEN == 0;
     if (even && m->row_bytes <= MOST_ROW) {
-        m->sharers = share_whole(m, columns, follows);
+        m->sharers = share_whole(m, vectors, follows);
         return true;
     }
     if (follows) return false;

@@ -104,6 +104,10 @@ static void launch(Band *b, Expr groups) {
     b->owner = LLVMBuildUDiv(e->b, b->owner, emit_i64(e, b->cluster), "");
     b->r.team.block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
     b->r.first = LLVMBuildMul(e->b, b->r.team.block, emit_i64(e, b->r.part), "");
+    if (!b->r.fewest) return;
+    const int64_t all = b->r.part * (b->cluster - 1) + b->r.fewest;
+    LLVMValueRef left = LLVMBuildSub(e->b, emit_i64(e, all), b->r.first, "");
+    b->r.count = gpu_smaller(e, left, emit_i64(e, b->r.part));
 }
 
 static bool takes(Band *b) {

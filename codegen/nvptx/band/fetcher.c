@@ -85,7 +85,7 @@ int64_t band_part(const Band *b) {
     return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
 }
 
-/* Bytes of a row, or of the block's part of it; and of the room for it. */
+/* Bytes of a row, or of a block's part of it at most. */
 static int64_t own_bytes(const Band *b, uint32_t i) {
     return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
 }
@@ -145,8 +145,8 @@ BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage) {
 static HV bytes_before(const BandTurns *t, LLVMValueRef row, int64_t vector) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    const int64_t each =
-        b->dealt ? vector / e->lanes * BAND_EVEN : band_part(b) * b->cluster * vector;
+    const int64_t all = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
+    const int64_t each = b->dealt ? vector / e->lanes * BAND_EVEN : all * vector;
     HV n = LLVMBuildTrunc(e->b, b->dealt ? band_listed_start(t, row) : row, e->i32, "");
     n = hop_muli(e, n, each);
     if (!b->r.first) return n;
@@ -170,7 +170,8 @@ static HV skewed(const BandTurns *t, LLVMValueRef row, HV at, uint32_t i) {
  * (edges.c), his own vector in front, or, if he has none, one in the middle. */
 static HV inside_part(const Band *b, HV v, int64_t n, bool front) {
     Emit *e = b->r.team.g->e;
-    HV last[2] = {v, hop_i(e, n - 1)};
+    HV count = b->r.count ? LLVMBuildTrunc(e->b, b->r.count, e->i32, "") : hop_i(e, n);
+    HV last[2] = {v, hop_addi(e, count, -1)};
     if (!b->dealt) return emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
     HV has = LLVMBuildICmp(e->b, LLVMIntULT, v, hop_i(e, n), "");
     HV own = front ? hop_addi(e, v, -(int64_t)b->r.team.size) : hop_i(e, n / 2);
@@ -200,11 +201,12 @@ HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     Emit *e = b->r.team.g->e;
     const uint32_t parts = e->lanes / row_piece_lanes(&b->r, u); /* of a vector */
     const int64_t n = band_part(b) * parts, first = (int64_t)u * b->r.team.size * parts;
+    const int64_t fewest = b->r.fewest ? b->r.fewest : n;
     const uint32_t bytes = band_vector_bytes(b, b->own[i]) / parts;
     HV at = band_stage_at(t, t->stage).rows;
     for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, stage_room(t, k));
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
-    if (first + b->r.team.size > n) v = inside_part(b, v, n, first > 0);
+    if (first + b->r.team.size > fewest) v = inside_part(b, v, n, first > 0);
     at = row_place_in(t, i, at);
     return hop_add(e, at, hop_muli(e, v, bytes));
 }
@@ -277,13 +279,16 @@ static void fetch_numbers(const BandTurns *t, LLVMValueRef row, LLVMValueRef lan
     band_copies_arrive(e, s->bar);
 }
 
-/* Bytes of load v's n rows of `bytes` each from here on. Where rows have edges the last row's last
- * vectors lie behind the buffer, as far as they are none of its own. */
-static HV bytes_of(const Band *b, KVal v, HV n, int64_t bytes) {
+/* Bytes of own[i]'s n rows from here on. Where rows have edges the last row's last vectors lie
+ * behind the buffer, as far as they are none of its own. */
+static HV bytes_of(const Band *b, uint32_t i, HV n) {
     Emit *e = b->r.team.g->e;
-    HV all = hop_muli(e, n, bytes);
+    if (b->r.count) /* there is one row in a turn of blocks that share it */
+        return hop_muli(e, LLVMBuildTrunc(e->b, b->r.count, e->i32, ""),
+                        band_pieces(b, b->own[i]) * BAND_PIECE);
+    HV all = hop_muli(e, n, own_bytes(b, i));
     if (!b->inside) return all;
-    const KOp *o = &e->k->ops[v];
+    const KOp *o = &e->k->ops[b->own[i]];
     const int64_t each = (int64_t)dtype_bytes(e->k->params[o->buf].dtype);
     LLVMValueRef left = emit_expr(e, e->k->params[o->buf].numel);
     left = LLVMBuildSub(e->b, left, emit_expr(e, o->index), "");
@@ -305,7 +310,7 @@ static void fetch_mates(const BandTurns *t, LLVMValueRef row, const BandStage *s
                      LLVMBuildMul(e->b, b->r.first, emit_i64(e, e->lanes), ""));
         for (uint32_t i = 0; i < b->nown; i++) {
             const KOp *o = &e->k->ops[b->own[i]];
-            bytes[r][i] = bytes_of(b, b->own[i], hop_i(e, 1), own_bytes(b, i));
+            bytes[r][i] = bytes_of(b, i, hop_i(e, 1));
             from[r][i] = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
             all = hop_add(e, all, bytes[r][i]);
         }
@@ -397,7 +402,7 @@ static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s)
     }
     HV all = hop_i(e, 0), bytes[BAND_OWN];
     for (uint32_t i = 0; i < b->nown; i++) {
-        bytes[i] = bytes_of(b, b->own[i], n, own_bytes(b, i));
+        bytes[i] = bytes_of(b, i, n);
         all = hop_add(e, all, bytes[i]);
     }
     hop_barrier_expect(e, s->bar, all);

@@ -510,10 +510,11 @@ static uint32_t sharers_of(const Band *b) {
 
 static bool choose_shared(Band *b, int64_t n, uint32_t blocks) {
     const uint32_t sharers = sharers_of(b);
-    if (sharers < FEW_SHARERS || n % sharers) return false;
-    b->cluster = sharers, b->r.part = n / sharers;
+    if (sharers < FEW_SHARERS || (b->dealt && n % sharers)) return false;
+    b->cluster = sharers, b->r.part = (n + sharers - 1) / sharers;
+    if (n % sharers) b->r.fewest = n - b->r.part * (sharers - 1);
     if (measure_row(b, b->r.part) && choose_fetched(b, b->r.part, blocks)) return true;
-    b->cluster = 1, b->r.part = 0;
+    b->cluster = 1, b->r.part = b->r.fewest = 0;
     (void)measure_row(b, n);
     return false;
 }

@@ -144,9 +144,11 @@ static void join_sum(const Meeting *m, uint32_t s) {
     LLVMValueRef all = NULL;
     const uint32_t lanes = e->lanes;
     e->lanes = BAND_PIECE / 4;
-    int64_t n = m->vectors * m->lanes / e->lanes;
+    const int64_t parts = m->lanes / e->lanes, n = m->vectors * parts;
+    LLVMValueRef end = emit_i64(e, n);
+    if (b->r.count) end = LLVMBuildMul(e->b, b->r.count, emit_i64(e, parts), "");
     *l = emit_loop(e, 0);
-    emit_loop_begin(e, l, "vector", g->tid, emit_i64(e, n), emit_i64(e, b->threads), false);
+    emit_loop_begin(e, l, "vector", g->tid, end, emit_i64(e, b->threads), false);
     LLVMValueRef at = LLVMBuildMul(e->b, l->i, emit_i64(e, e->lanes / m->unit), "");
     for (uint32_t i = 0; i < m->n; i++) {
         LLVMValueRef p = meeting_at(m, s, emit_i64(e, i), at);
@@ -155,7 +157,7 @@ static void join_sum(const Meeting *m, uint32_t s) {
     }
     LLVMValueRef piece = l->i;
     if (b->r.first) {
-        LLVMValueRef first = LLVMBuildMul(e->b, b->r.first, emit_i64(e, m->lanes / e->lanes), "");
+        LLVMValueRef first = LLVMBuildMul(e->b, b->r.first, emit_i64(e, parts), "");
         piece = LLVMBuildAdd(e->b, first, piece, "");
     }
     row_bind(&b->r, b->r.axes, emit_new_sym(e, "piece", n * b->cluster - 1, piece));

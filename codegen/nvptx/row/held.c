@@ -159,14 +159,16 @@ static void place_piece(Held *h, uint32_t u) {
     const uint32_t lanes = e->lanes;
     e->lanes = row_piece_lanes(r, u);
     const int64_t all = expr_value(e->exprs, row_vectors(r, r->axes));
-    const int64_t vectors = r->part ? r->part : all;
+    const int64_t vectors = r->part ? r->part : all, fewest = r->fewest ? r->fewest : vectors;
     int64_t first = (int64_t)u * r->team.size * (lanes / e->lanes);
     LLVMValueRef at = LLVMBuildAdd(e->b, r->team.rank, emit_i64(e, first), "");
     EmitScope *outer = e->scope;
-    if (first + r->team.size > vectors) {
-        h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, vectors), "");
+    if (first + r->team.size > fewest) {
+        LLVMValueRef end = r->count ? r->count : emit_i64(e, vectors);
+        LLVMValueRef last = LLVMBuildSub(e->b, end, emit_i64(e, 1), "");
+        h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, end, "");
         at = r->nbrought ? LLVMBuildSelect(e->b, h->live[u], at, r->team.rank, "")
-                         : gpu_smaller(e, at, emit_i64(e, vectors - 1));
+                         : gpu_smaller(e, at, last);
     }
     if (r->first) at = LLVMBuildAdd(e->b, at, r->first, "");
     h->at[u] = at;

@@ -17,8 +17,10 @@ typedef struct RowPlan {
     uint32_t pieces;    /* held: vectors that each thread keeps */
     uint32_t tail;      /* held: elements of the last of these; 0: as many as of the others, ... */
     uint32_t lanes;     /* ... which are so many if it has fewer */
-    int64_t part;       /* held: vectors of a row that are this block's; 0: all */
+    int64_t part;       /* held: vectors of a row that are this block's; 0: all; ... */
+    int64_t fewest;     /* ... or that the last of its blocks has, if those are fewer; 0: all are */
     LLVMValueRef first; /* of these (i64); NULL: 0 */
+    LLVMValueRef count; /* of them (i64); NULL: part */
     uint32_t nbrought;  /* held: loads that the copy engine brings; 0: threads load */
     KVal brought[ROW_MOST_BROUGHT];
     bool copied_out; /* it takes results away, too */
