@@ -194,6 +194,8 @@ bool band_enter_starts(Band *b);
 void band_starts_init(Band *b);
 /* Vector u, whose scope this is: what belongs to other rows is zero. */
 void band_mask_edges(const Band *b, uint32_t u);
+/* A store of the row's own elements of that vector, whose results are known. */
+void band_store_started(const Band *b, uint32_t u, KVal store);
 /* The block's sums, of what its teams have. */
 typedef void (*BandMeet)(const Band *b, uint32_t times);
 typedef void (*BandStoreSum)(Band *b, uint32_t s, LLVMValueRef x);

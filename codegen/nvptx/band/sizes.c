@@ -127,6 +127,7 @@ static const Fetching long_rows[] = {
     {1121, 1280, 320, 4, 4, true, true, true, false, false, 0},
     {1, 640, 320, 2, 6, true, true, true, false, false, 0},
     {641, 768, 384, 2, 5, true, true, true, false, false, 0},
+    {961, 1024, 256, 4, 4, true, true, true, false, true, 0},
     {769, 1056, 544, 2, 4, true, true, true, false, false, 0},
 };
 /* The same of rows that are dealt out in lists, where few threads that know much are worth more

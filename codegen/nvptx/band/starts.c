@@ -168,6 +168,43 @@ void band_mask_edges(const Band *b, uint32_t u) {
     for (uint32_t i = 0; i < b->nown && b->edge[u]; i++) mask_load(b, u, i);
 }
 
+/* Word number `word` of what bytes_of gives. */
+static LLVMValueRef edge_word(const Band *b, uint32_t u, uint32_t word) {
+    Emit *e = b->r.team.g->e;
+    const bool vector = LLVMGetTypeKind(LLVMTypeOf(b->edge[u])) == LLVMVectorTypeKind;
+    if (!vector) return b->edge[u];
+    return LLVMBuildExtractElement(e->b, b->edge[u], emit_i(e, e->i32, word), "");
+}
+
+void band_store_started(const Band *b, uint32_t u, KVal store) {
+    Emit *e = b->r.team.g->e;
+    EmitIf whole;
+    const KOp *o = &e->k->ops[store];
+    const uint32_t lanes = e->lanes, per = lanes < 4 ? lanes : 4;
+    const uint32_t bytes = (uint32_t)dtype_bytes(e->k->params[o->buf].dtype);
+    LLVMValueRef x = emit_value_lanes(e, o->in[0]), all = NULL, to;
+    for (uint32_t i = 0; i < lanes; i += per) {
+        const int64_t ones = (INT64_C(1) << 8 * per) - 1;
+        LLVMValueRef is =
+            LLVMBuildICmp(e->b, LLVMIntEQ, edge_word(b, u, i / 4), emit_i(e, e->i32, ones), "");
+        all = band_both(e, all, is);
+    }
+    emit_if_begin(e, &whole, all);
+    emit_store(e, store);
+    emit_if_end(e, &whole);
+    to = emit_address(e, o->buf, o->index);
+    emit_if_begin(e, &whole, LLVMBuildNot(e->b, all, ""));
+    for (uint32_t i = 0; i < lanes; i++) {
+        EmitIf own;
+        LLVMValueRef is = hop_andi(e, edge_word(b, u, i / 4), INT64_C(1) << 8 * (i % 4));
+        emit_if_begin(e, &own, LLVMBuildNot(e->b, hop_is(e, is, 0), ""));
+        LLVMValueRef one = LLVMBuildExtractElement(e->b, x, emit_i64(e, i), "");
+        emit_store_ptr(e, one, emit_gep(e, LLVMTypeOf(one), to, emit_i64(e, i)), bytes);
+        emit_if_end(e, &own);
+    }
+    emit_if_end(e, &whole);
+}
+
 /* --- Sums of a block -------------------------------------------------------------------------- */
 
 /* Shared address of sum s of team `team` (i64), column 0 as the team counts. */

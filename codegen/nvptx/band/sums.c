@@ -33,7 +33,9 @@ static void store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
             (void)emit_value(e, e->k->ops[p->stores[s]].in[0]);
         if (live) emit_if_begin(e, &there, live);
         for (uint32_t s = 0; s < p->nstores; s++) {
-            if (band_is_edge(b, u))
+            if (band_is_edge(b, u) && b->starts)
+                band_store_started(b, u, p->stores[s]);
+            else if (band_is_edge(b, u))
                 band_store_edge(b, u, p->stores[s]);
             else
                 emit_store(e, p->stores[s]);
