@@ -23,7 +23,8 @@ FOUND = 42  # what compute-sanitizer leaves with when it reports something
 
 def products(rows):
     for t, layout, m, k, n, epilogue in [
-            ("bf16", "nn", 300, 328, 1040, "bias_gelu"), ("bf16", "nn", 193, 520, 264, "residual"), ("bf16", "nt", 65, 136, 160, ""),
+            ("bf16", "nn", 300, 328, 1040, "bias_gelu"), ("bf16", "nn", 193, 520, 264, "residual"), ("bf16", "nn", 1500, 384, 1536, "bias_gelu"),
+            ("f16", "nn", 193, 520, 256, "bias_gelu"), ("bf16", "nn", 1500, 1536, 384, "residual"), ("bf16", "nt", 65, 136, 160, ""),
             ("f16", "nt", 257, 200, 520, ""), ("f16", "nn", 130, 130, 131, ""), ("bf16", "nt", 1, 520, 1040, ""),
             ("bf16", "nt", 8, 1032, 520, ""), ("bf16", "nt", 33, 512, 776, ""), ("bf16", "nt", 4500, 64, 48, ""),
             ("bf16", "nn", 64, 4096, 136, ""), ("bf16", "nn", 3, 2048, 100, "bias_gelu"), ("f32", "nn", 200, 520, 264, ""),
@@ -44,6 +45,20 @@ def turned_f32(rows, layout, m, k, n):
     nodes = [("Transpose", [x], x + "t", {"perm": [1, 0]}) for x, turned in (("a", left), ("b", right)) if turned]
     nodes.append(("MatMul", ["at" if left else "a", "bt" if right else "b"], "c", {}))
     rows.add(f"gemm_f32_{layout}_{m}x{k}x{n}_turned", lambda: rows.model(ins, nodes, [("c", "f32", [m, n])]), ("rows", "f32"))
+
+
+def two_results(rows):
+    """Products with two results of f32, which threads store, beside values that threads read at their places: as a weight's
+    gradient with a step of its optimizer. Rows are an odd number of tiles, where blocks may take two at a time."""
+    for t, layout, m, k, n in [("bf16", "nt", 576, 1000, 512), ("f16", "nt", 1344, 1000, 192), ("bf16", "nt", 2944, 1000, 192), ("bf16", "nt", 2944, 1000, 512),
+                               ("bf16", "tn", 1408, 384, 8), ("f16", "tn", 2944, 384, 8), ("bf16", "tn", 1400, 384, 24), ("bf16", "nt", 1408, 4104, 2048)]:
+        left, right = layout[0] == "t", layout[1] == "t"
+        ins = [("a", t, [k, m] if left else [m, k]), ("b", t, [n, k] if right else [k, n]), ("w", "f32", [m, n])]
+        nodes = [("Transpose", [x], x + "t", {"perm": [1, 0]}) for x, turned in (("a", left), ("b", right)) if turned]
+        nodes += [("MatMul", ["at" if left else "a", "bt" if right else "b"], "d", {}), ("Cast", ["d"], "c", {"to": 1}),
+                  ("Add", ["c", "w"], "o", {}), ("Sub", ["c", "w"], "s", {})]
+        rows.add(f"two_results_{t}_{layout}_{m}x{k}x{n}", lambda ins=ins, nodes=nodes, m=m, n=n: rows.model(
+            ins, nodes, [("o", "f32", [m, n]), ("s", "f32", [m, n])]), ("rows", t))
 
 
 def told_apart(rows):
@@ -279,7 +294,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, bytes_in_rows, folds_of_columns, claimed, pieces, turns, shuffled, points):
+    for part in (products, two_results, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, bytes_in_rows, folds_of_columns, claimed, pieces, turns, shuffled, points):
         part(rows)
     return rows.ROWS
 

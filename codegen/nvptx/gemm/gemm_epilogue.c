@@ -143,6 +143,12 @@ static bool divides(Gemm *x, uint32_t n, Expr extent) {
     return expr_divisor(x->e->exprs, extent) % n == 0;
 }
 
+/* No tile has rows past the end. Twins come in pairs: of an odd number of rows of tiles the last
+ * block's are all past it. */
+static bool rows_divide(Gemm *x) {
+    return divides(x, x->tile->m * x->twins, x->p->m);
+}
+
 static uint32_t registers_of(const Gemm *x) {
     return x->tile->regs_math ? x->tile->regs_math : SMALL_REGS;
 }
@@ -203,7 +209,7 @@ GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring) {
     GemmRing addend[EPILOGUE_MAX_ADDEND];
     GC_ASSERT(x->addend_stages <= EPILOGUE_MAX_ADDEND);
     for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring)) addend[i] = ring;
-    bool whole = divides(x, x->tile->m, x->p->m) && divides(x, x->cols, x->p->n);
+    bool whole = rows_divide(x) && divides(x, x->cols, x->p->n);
     LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b), inside = emit_block(e, "inside");
     LLVMBasicBlockRef edge = emit_block(e, "edge"), join = emit_block(e, "stored");
     HV in = LLVMConstInt(e->i1, 1, false);
