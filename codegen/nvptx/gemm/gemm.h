@@ -81,8 +81,9 @@ typedef struct GemmPlan {
     GemmTerm term[GEMM_MAX_TERMS];
     KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */
     HopMatrix addend_mat;
-    bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
-    bool pairs;   /* neighbouring columns may be computed as vectors of two */
+    const KVal *reached; /* what the epilogue loads, but the addend, and stores */
+    uint32_t nreached;
+    bool pairs;            /* neighbouring columns may be computed as vectors of two */
     uint32_t epilogue_ops; /* instructions per result, roughly */
     bool masked;           /* some of it is loaded under a condition, which branches */
     GemmVariants variants; /* with other tiles, by the number of rows */

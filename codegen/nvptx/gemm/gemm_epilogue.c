@@ -3,9 +3,10 @@
  *
  * Results leave through shared memory and the copy engine (gemm_copied.c); others are stored by the
  * threads that have them, or, in rows that the engine cannot address and pairs do not fit, row by
- * row by the warp that has them (gemm_rows.c). Where a tile may stick out, there are two
- * copies of the code: inside nothing is checked; at the edge rows and columns past the end repeat
- * the last one for what is read, and are not stored. */
+ * row by the warp that has them (gemm_rows.c). The copy engine
+ * leaves out what is past the end; where a tile may stick out in a dimension by which threads load
+ * or store, there are two copies of the code: inside nothing is checked; at the edge rows and
+ * columns past the end repeat the last one for what is read, and are not stored. */
 #include "codegen/nvptx/gemm/gemm_epilogue.h"
 
 /* --- What is loaded ahead ----------------------------------------------------------------------
@@ -41,17 +42,16 @@ bool gemm_stores_apart(const Gemm *x) {
 static void store_site(Epilogue *p, Site s, uint32_t z, const HV *fetched) {
     Emit *e = p->e;
     EmitIf in;
-    if (p->edge) {
-        HV inside = LLVMBuildAnd(e->b, p->row_in[2 * s.block + s.half], p->col_in[s.group][z], "");
+    HV inside = gemm_both(e, p->row_in[2 * s.block + s.half], p->col_in[s.group][z]);
+    if (inside)
         emit_if_begin(e, &in, inside);
-    } else {
+    else
         emit_push(e);
-    }
     p->fetched = fetched;
     gemm_bind_site(p, s, z);
     for (uint32_t i = 0; i < p->x->p->nouts; i++)
         if (stores_sites(p->x, &p->x->p->out[i])) emit_store(e, p->x->p->out[i].store);
-    if (p->edge)
+    if (inside)
         emit_if_end(e, &in);
     else
         emit_pop(e);
@@ -116,10 +116,11 @@ static void find_staging(Epilogue *p) {
 }
 
 static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const GemmRing *addend,
-                       bool edge) {
+                       bool rows_edge, bool cols_edge) {
     Emit *e = x->e;
     Epilogue *p = ARENA_NEW(e->arena, Epilogue);
-    *p = (Epilogue){.x = x, .e = e, .tile = tile, .acc = acc, .edge = edge};
+    *p = (Epilogue){
+        .x = x, .e = e, .tile = tile, .acc = acc, .rows_edge = rows_edge, .cols_edge = cols_edge};
     for (uint32_t i = 0; i < x->addend_stages; i++) p->addend[i] = addend[i];
     find_staging(p);
     find_loads(p);
@@ -180,7 +181,7 @@ void gemm_ask_columns(Gemm *x, const GemmPlace *tile) {
     if (!x->ncolumns) return;
     x->g->j->ahead = true;
     Epilogue *p = ARENA_NEW(e->arena, Epilogue);
-    *p = (Epilogue){.x = x, .e = e, .tile = tile, .edge = !divides(x, x->cols, x->p->n)};
+    *p = (Epilogue){.x = x, .e = e, .tile = tile, .cols_edge = !divides(x, x->cols, x->p->n)};
     HV *got = ARENA_ARRAY(e->arena, HV, x->cols / 8 * gemm_site_turns(x) * x->ncolumns);
     e->lanes = x->p->pairs ? 2 : 1;
     emit_push(e);
@@ -204,27 +205,74 @@ static HV fits(Gemm *x, HV first, uint32_t n, Expr extent) {
     return LLVMBuildICmp(e->b, LLVMIntSLE, hop_addi(e, first, n), size, "");
 }
 
-GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring) {
+/* An access that the threads make themselves, and here. */
+static bool by_threads(const Gemm *x, KVal v) {
+    for (uint32_t i = 0; i < x->p->nouts; i++)
+        if (x->p->out[i].store == v) return !x->p->out[i].copied;
+    for (uint32_t i = 0; x->columns && i < x->ncolumns; i++)
+        if (x->column[i] == v) return false;
+    return true;
+}
+
+/* The axes of m and n by which they do. */
+static uint32_t reached_axes(const Gemm *x) {
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < x->p->nreached; i++)
+        if (by_threads(x, x->p->reached[i])) axes |= x->e->domains[x->p->reached[i]];
+    return axes & (x->d->m | x->d->n);
+}
+
+static bool all_copied(const Gemm *x) {
+    return gemm_copied_outs(x->p) == x->p->nouts;
+}
+
+/* By a warpgroup that has a row before the end. In a block of its own
+ * ptxas leaves the arithmetic behind the wait for staging (products with GELU of one wave take 2 to
+ * 5 % less). */
+static void store_if_any(Gemm *x, const GemmPlace *tile, const HV *acc, bool rows_edge) {
+    EmitIf any;
+    emit_if_begin(x->e, &any, fits(x, tile->row, 1, x->p->m));
+    store_tile(x, tile, acc, NULL, rows_edge, false);
+    emit_if_end(x->e, &any);
+}
+
+/* Rows alone that may stick out, of what is read alone, are kept below the end everywhere: that
+ * takes few instructions, and a second copy of the code registers. An addend's stages are waited
+ * for and given back whatever the rows. */
+static void store_anywhere(Gemm *x, const GemmPlace *tile, const HV *acc, const GemmRing *addend) {
+    uint32_t axes = reached_axes(x);
+    bool rows = axes & x->d->m && !rows_divide(x);
+    bool cols = axes & x->d->n && !divides(x, x->cols, x->p->n), once = !cols && all_copied(x);
+    if (once && !x->addend_stages && !rows_divide(x)) {
+        store_if_any(x, tile, acc, rows);
+        return;
+    }
+    if (once || (!rows && !cols)) {
+        store_tile(x, tile, acc, addend, rows, false);
+        return;
+    }
     Emit *e = x->e;
-    GemmRing addend[EPILOGUE_MAX_ADDEND];
-    GC_ASSERT(x->addend_stages <= EPILOGUE_MAX_ADDEND);
-    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring)) addend[i] = ring;
-    bool whole = rows_divide(x) && divides(x, x->cols, x->p->n);
     LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b), inside = emit_block(e, "inside");
     LLVMBasicBlockRef edge = emit_block(e, "edge"), join = emit_block(e, "stored");
-    HV in = LLVMConstInt(e->i1, 1, false);
-    if (x->p->bounded && !whole) {
-        in = fits(x, tile->row, x->shape.blocks * HOP_SLAB_ROWS, x->p->m);
-        in = LLVMBuildAnd(e->b, in, fits(x, tile->col, x->cols, x->p->n), "");
-    }
+    HV in = gemm_both(e, rows ? fits(x, tile->row, x->shape.blocks * HOP_SLAB_ROWS, x->p->m) : NULL,
+                      cols ? fits(x, tile->col, x->cols, x->p->n) : NULL);
     LLVMBuildCondBr(e->b, in, inside, edge);
     for (uint32_t i = 0; i < 2; i++) {
         LLVMPositionBuilderAtEnd(e->b, i ? edge : inside);
         emit_push_region(e, pre);
-        if (!i || (x->p->bounded && !whole)) store_tile(x, tile, acc, addend, i);
+        store_tile(x, tile, acc, addend, i && rows, i && cols);
         emit_pop(e);
         LLVMBuildBr(e->b, join);
     }
     LLVMPositionBuilderAtEnd(e->b, join);
+}
+
+GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring) {
+    GemmRing addend[EPILOGUE_MAX_ADDEND];
+    GC_ASSERT(x->addend_stages <= EPILOGUE_MAX_ADDEND);
+    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring)) addend[i] = ring;
+    emit_push(x->e);
+    store_anywhere(x, tile, acc, addend);
+    emit_pop(x->e);
     return ring;
 }

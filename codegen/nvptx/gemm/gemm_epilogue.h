@@ -17,11 +17,11 @@ typedef struct Epilogue {
     Emit *e;
     const GemmPlace *tile;
     const HV *acc;
-    bool edge;
-    Expr row, col;     /* of the thread's first result; inside */
-    HV row_at, col_at; /* the same, i64 */
+    bool rows_edge, cols_edge; /* it may stick out there, and threads reach memory by them */
+    Expr row, col;             /* of the thread's first result; inside */
+    HV row_at, col_at;         /* the same, i64 */
     Expr rows[2 * EPILOGUE_MAX_BLOCKS], cols[EPILOGUE_MAX_COLS][2]; /* edge: kept below the ends */
-    HV row_in[2 * EPILOGUE_MAX_BLOCKS], col_in[EPILOGUE_MAX_COLS][2];
+    HV row_in[2 * EPILOGUE_MAX_BLOCKS], col_in[EPILOGUE_MAX_COLS][2]; /* NULL: it is */
     uint32_t lane_col; /* symbol that stands for a pair's columns */
     HV lead;           /* first warp of the warpgroup */
     HV staging, put;   /* of the warpgroup; where this lane's row of a matrix store goes */
@@ -49,6 +49,8 @@ void gemm_place_threads(Epilogue *p);
 /* A position of that extent, whose value (i64) is a multiple of `multiple`. */
 Expr gemm_symbol(Emit *e, const char *name, Expr extent, HV value, uint32_t multiple);
 HV gemm_wide(Emit *e, HV v);
+/* Conditions, each of which may be NULL: it holds. */
+HV gemm_both(Emit *e, HV a, HV b);
 /* Times that a site's two columns are computed: once together, or one after the other. */
 uint32_t gemm_site_turns(const Gemm *x);
 /* In the current scope the axes of m and n stand at the site (its column z, or both), and folds are

@@ -7,6 +7,10 @@ HV gemm_wide(Emit *e, HV v) {
     return LLVMBuildZExt(e->b, v, e->i64, "");
 }
 
+HV gemm_both(Emit *e, HV a, HV b) {
+    return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b;
+}
+
 static HV smin(Emit *e, HV a, HV b) {
     HV v[2] = {a, b};
     return emit_intrinsic(e, "llvm.smin", LLVMTypeOf(a), v, 2);
@@ -19,23 +23,26 @@ Expr gemm_symbol(Emit *e, const char *name, Expr extent, HV value, uint32_t mult
     return x;
 }
 
-static void place_edge(Epilogue *p) {
+static void place_rows(Epilogue *p) {
     Emit *e = p->e;
-    const GemmPlan *plan = p->x->p;
-    HV m = emit_expr(e, plan->m), n = emit_expr(e, plan->n);
-    HV last_row = LLVMBuildSub(e->b, m, emit_i64(e, 1), "");
-    HV last_col = LLVMBuildSub(e->b, n, emit_i64(e, plan->pairs ? 2 : 1), "");
+    HV m = emit_expr(e, p->x->p->m), last = LLVMBuildSub(e->b, m, emit_i64(e, 1), "");
     for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++) {
         HV at = LLVMBuildAdd(e->b, p->row_at, emit_i64(e, i / 2 * HOP_SLAB_ROWS + i % 2 * 8), "");
         p->row_in[i] = LLVMBuildICmp(e->b, LLVMIntSLT, at, m, "");
-        p->rows[i] = gemm_symbol(e, "r", plan->m, smin(e, at, last_row), 1);
+        p->rows[i] = gemm_symbol(e, "r", p->x->p->m, smin(e, at, last), 1);
     }
+}
+
+static void place_cols(Epilogue *p) {
+    Emit *e = p->e;
+    const GemmPlan *plan = p->x->p;
+    const uint32_t each = plan->pairs ? 2 : 1;
+    HV n = emit_expr(e, plan->n), last = LLVMBuildSub(e->b, n, emit_i64(e, each), "");
     for (uint32_t j = 0; j < p->x->cols / 8; j++)
-        for (uint32_t z = 0; z < (plan->pairs ? 1 : 2); z++) {
+        for (uint32_t z = 0; z < 2 / each; z++) {
             HV at = LLVMBuildAdd(e->b, p->col_at, emit_i64(e, j * 8 + z), "");
             p->col_in[j][z] = LLVMBuildICmp(e->b, LLVMIntSLT, at, n, "");
-            p->cols[j][z] =
-                gemm_symbol(e, "c", plan->n, smin(e, at, last_col), plan->pairs ? 2 : 1);
+            p->cols[j][z] = gemm_symbol(e, "c", plan->n, smin(e, at, last), each);
         }
 }
 
@@ -52,7 +59,8 @@ void gemm_place_threads(Epilogue *p) {
     if (p->tile->batch)
         gpu_decode(e, x->g->k, x->d->batch,
                    gemm_symbol(e, "batch", x->p->batch, gemm_wide(e, p->tile->batch), 1));
-    if (p->edge) place_edge(p);
+    if (p->rows_edge) place_rows(p);
+    if (p->cols_edge) place_cols(p);
     (void)expr_is_sym(e->exprs, emit_position(e, "pair", x->p->n, emit_i64(e, 0)), &p->lane_col);
 }
 
@@ -70,8 +78,8 @@ void gemm_bind_site(Epilogue *p, Site s, uint32_t z) {
     Gemm *x = p->x;
     ExprPool *q = e->exprs;
     uint32_t row_add = s.block * HOP_SLAB_ROWS + s.half * 8, col_add = s.group * 8 + z;
-    Expr row = p->edge ? p->rows[2 * s.block + s.half] : expr_addi(q, p->row, row_add);
-    Expr col = p->edge ? p->cols[s.group][z] : expr_addi(q, p->col, col_add);
+    Expr row = p->rows_edge ? p->rows[2 * s.block + s.half] : expr_addi(q, p->row, row_add);
+    Expr col = p->cols_edge ? p->cols[s.group][z] : expr_addi(q, p->col, col_add);
     gpu_decode(e, x->g->k, x->d->m, row);
     if (x->p->pairs) {
         emit_bind_lanes(e, p->lane_col, col, NULL, true);

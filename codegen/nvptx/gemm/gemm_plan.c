@@ -77,12 +77,14 @@ static void plan_addend(Gpu *g, const bool *needed, GemmPlan *p) {
     }
 }
 
-/* An access that the threads make themselves. */
-static bool by_threads(const GemmPlan *p, const Kernel *k, KVal v) {
-    if (k->ops[v].op == K_kload) return true;
-    for (uint32_t i = 0; i < p->nouts; i++)
-        if (p->out[i].store == v) return !p->out[i].copied;
-    return false;
+static void find_reached(Gpu *g, const bool *needed, GemmPlan *p) {
+    KVal *reached = ARENA_ARRAY(g->e->arena, KVal, g->k->nops);
+    for (KVal v = 1; v < g->k->nops; v++) {
+        uint16_t op = g->k->ops[v].op;
+        if (needed[v] && v != p->addend && (op == K_kload || op == K_kstore))
+            reached[p->nreached++] = v;
+    }
+    p->reached = reached;
 }
 
 /* Results that go through shared memory. */
@@ -115,9 +117,7 @@ static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
         if (o->op == K_kbind) p->pairs = false;
     }
     plan_addend(g, needed, p);
-    for (KVal v = 1; v < k->nops; v++)
-        if (needed[v] && v != p->addend && by_threads(p, k, v))
-            p->bounded |= (g->e->domains[v] & (d->m | d->n)) != 0;
+    find_reached(g, needed, p);
     return p->nouts ? NULL : "nothing is stored";
 }
 

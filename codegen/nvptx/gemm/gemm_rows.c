@@ -64,6 +64,11 @@ static void put_chunk(const RowStore *s, uint32_t block, uint32_t chunk) {
     }
 }
 
+static HV below(Emit *e, HV at, uint32_t add, Expr end) {
+    return LLVMBuildICmp(e->b, LLVMIntSLT, LLVMBuildAdd(e->b, at, emit_i64(e, add), ""),
+                         emit_expr(e, end), "");
+}
+
 /* One row of them: a column for each lane. */
 static void store_row(const RowStore *s, uint32_t block, uint32_t chunk, uint32_t row) {
     Epilogue *p = s->p;
@@ -73,20 +78,17 @@ static void store_row(const RowStore *s, uint32_t block, uint32_t chunk, uint32_
     uint32_t row_add = block * HOP_SLAB_ROWS + row, col_add = chunk * CHUNK;
     HV at = word_at(s, hop_i(e, row), x->lane);
     HV w = hop_asm(e, e->i32, "ld.shared.b32 $0, [$1];", "=r,r,~{memory}", &at, 1);
-    if (p->edge) {
-        HV r = LLVMBuildAdd(e->b, s->row_at, emit_i64(e, row_add), "");
-        HV c = LLVMBuildAdd(e->b, s->col_at, emit_i64(e, col_add), "");
-        r = LLVMBuildICmp(e->b, LLVMIntSLT, r, emit_expr(e, x->p->m), "");
-        c = LLVMBuildICmp(e->b, LLVMIntSLT, c, emit_expr(e, x->p->n), "");
-        emit_if_begin(e, &in, LLVMBuildAnd(e->b, r, c, ""));
-    } else {
+    HV inside = gemm_both(e, p->rows_edge ? below(e, s->row_at, row_add, x->p->m) : NULL,
+                          p->cols_edge ? below(e, s->col_at, col_add, x->p->n) : NULL);
+    if (inside)
+        emit_if_begin(e, &in, inside);
+    else
         emit_push(e);
-    }
     gpu_decode(e, x->g->k, x->d->m, expr_addi(e->exprs, s->row, row_add));
     gpu_decode(e, x->g->k, x->d->n, expr_addi(e->exprs, s->col, col_add));
     emit_override(e, s->v, from_word(e, w, (DType)x->g->k->ops[s->v].dtype));
     emit_store(e, s->o->store);
-    if (p->edge)
+    if (inside)
         emit_if_end(e, &in);
     else
         emit_pop(e);

@@ -35,13 +35,16 @@ static int64_t epilogue_time(const GemmTile *t, const GemmPlan *p) {
 enum { STORED_PER_NS = 32 }; /* bytes, of one of all multiprocessors */
 
 /* And the stores of results that threads make, as long as nothing is multiplied meanwhile. Measured
- * of products of 8 bits; the other times are of products of 16 bits with such results, too. */
+ * of products of 8 bits; the other times are of products of 16 bits with results of as many, so
+ * that of theirs only what is beyond that counts. */
 static int64_t store_time(Gpu *g, const GemmTile *t, const GemmPlan *p) {
-    int64_t bytes = 0;
+    const int64_t width = (int64_t)dtype_bytes(p->a.mat[0].t), sums = (int64_t)t->m * t->n;
+    int64_t bytes = width == 2 ? -2 * sums : 0;
+    if (t->pingpong || width > 2) return 0;
     for (uint32_t i = 0; i < p->nouts; i++)
         if (!p->out[i].copied)
-            bytes += (int64_t)dtype_bytes((DType)g->k->ops[p->out[i].store].dtype) * t->m * t->n;
-    return t->pingpong || dtype_bytes(p->a.mat[0].t) > 1 ? 0 : bytes / STORED_PER_NS;
+            bytes += (int64_t)dtype_bytes((DType)g->k->ops[p->out[i].store].dtype) * sums;
+    return bytes > 0 ? bytes / STORED_PER_NS : 0;
 }
 
 int64_t gemm_ceil_div(int64_t a, int64_t b) {
