@@ -111,7 +111,8 @@ def convolutions(rows):
     for t in ("f16", "f32", "tf32"):
         for tag, b, c, o, k, stride, size, rest in [
                 ("dense", 2, 3, 64, 7, 2, 37, {}), ("dense", 3, 64, 64, 3, 1, 13, {}), ("dense", 2, 64, 72, 1, 2, 15, {}),
-                ("dense", 1, 64, 136, 1, 1, 9, dict(residual=True)), ("dense", 1, 256, 64, 3, 1, 7, {}), ("dense", 2, 24, 40, 5, 1, 11, {})]:
+                ("dense", 1, 64, 136, 1, 1, 9, dict(residual=True)), ("dense", 1, 256, 64, 3, 1, 7, {}), ("dense", 2, 24, 40, 5, 1, 11, {}),
+                ("dense", 2, 64, 1, 3, 1, 21, {})]:
             rows.conv(tag, b, c, o, k, stride, size, t=t, **rest)
     for c, k, stride, size in [(24, 7, 1, 15), (40, 3, 2, 29), (96, 3, 1, 7)]:
         rows.conv("depthwise", 2, c, c, k, stride, size, group=c)

@@ -214,12 +214,17 @@ static bool by_threads(const Gemm *x, KVal v) {
     return true;
 }
 
-/* The axes of m and n by which they do. */
+/* The axes of m and n by which they do. A store has a place for each result, though its index does
+ * not have an axis of one point: past the end others would write there. */
 static uint32_t reached_axes(const Gemm *x) {
+    const uint32_t places = x->d->m | x->d->n;
     uint32_t axes = 0;
-    for (uint32_t i = 0; i < x->p->nreached; i++)
-        if (by_threads(x, x->p->reached[i])) axes |= x->e->domains[x->p->reached[i]];
-    return axes & (x->d->m | x->d->n);
+    for (uint32_t i = 0; i < x->p->nreached; i++) {
+        KVal v = x->p->reached[i];
+        if (!by_threads(x, v)) continue;
+        axes |= x->g->k->ops[v].op == K_kstore ? places : x->e->domains[v];
+    }
+    return axes & places;
 }
 
 static bool all_copied(const Gemm *x) {
