@@ -123,8 +123,7 @@ bool gpu_is_stable(const Gpu *g, KVal v) {
     return o->op == K_kload && g->j->stable[o->buf];
 }
 
-/* Depends on values that the kernel reads or computes. */
-static bool is_computed(const Gpu *g, Expr x) {
+bool gpu_is_computed(const Gpu *g, Expr x) {
     for (KVal v = 1; x && v < g->k->nops; v++)
         if (g->k->ops[v].op == K_kbind && expr_uses(g->e->exprs, x, g->k->ops[v].sym)) return true;
     return false;
@@ -134,7 +133,7 @@ bool gpu_is_request(const Gpu *g, KVal v) {
     const KOp *o = &g->k->ops[v];
     if (o->op != K_kload || !g->rows->need[v]) return false;
     if (o->in[0] && g->k->ops[o->in[0]].op != K_konst) return false;
-    return !is_computed(g, o->index) && !is_computed(g, o->mask);
+    return !gpu_is_computed(g, o->index) && !gpu_is_computed(g, o->mask);
 }
 
 /* The buffers of this time: blocks of one time have one number along z, so that they branch

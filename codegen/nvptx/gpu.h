@@ -54,6 +54,8 @@ void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z);
 void gpu_wait(Gpu *g);
 /* Load v is of memory that no kernel of the run writes. */
 bool gpu_is_stable(const Gpu *g, KVal v);
+/* x (0: nothing) depends on values that the kernel reads or computes. */
+bool gpu_is_computed(const Gpu *g, Expr x);
 /* A load that depends on positions alone: it can be made ahead of what needs it. */
 bool gpu_is_request(const Gpu *g, KVal v);
 /* gpu_launch for x blocks per point of `axes`, which are bound: these lie along y and, past what y

@@ -61,6 +61,15 @@ def two_results(rows):
             ins, nodes, [("o", "f32", [m, n]), ("s", "f32", [m, n])]), ("rows", t))
 
 
+def gathered(rows):
+    """Products beside what is read at places that the kernel reads, too: by batch, by rows."""
+    for t in ("f16", "bf16"):
+        for name, table, at in [("batch", [97, 200, 136], [3]), ("rows", [97, 136], [200])]:
+            ins = [("a", t, [3, 200, 72]), ("b", t, [3, 72, 136]), ("table", t, table), ("at", "i64", at)]
+            nodes = [("MatMul", ["a", "b"], "c", {}), ("Gather", ["table", "at"], "g", {}), ("Add", ["c", "g"], "o", {})]
+            rows.add(f"gathered_{name}_{t}", lambda ins=ins, nodes=nodes, t=t: rows.model(ins, nodes, [("o", t, [3, 200, 136])]), ("rows", t))
+
+
 def told_apart(rows):
     """Products that the last dimension of their operands tells apart, and one whose left operand is padded."""
     for t in ("f16", "bf16"):
@@ -295,7 +304,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, two_results, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, bytes_in_rows, folds_of_columns, claimed, pieces, turns, shuffled, points):
+    for part in (products, two_results, gathered, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, bytes_in_rows, folds_of_columns, claimed, pieces, turns, shuffled, points):
         part(rows)
     return rows.ROWS
 

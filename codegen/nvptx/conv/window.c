@@ -226,7 +226,8 @@ const char *window_of(Gpu *g, const KOp *load, Window *out) {
     r.w = (Window){.buf = load->buf, .t = (DType)load->dtype, .index = load->index};
     for (uint32_t i = 0; i < g->k->naxes; i++)
         if (expr_is_value(r.p, g->k->axes[i].extent, 1) && (d->m >> i & 1)) r.m &= ~(1u << i);
-    if (!read_index(&r, load->index)) return "an operand's index is not a sum over axes";
+    if (gpu_is_computed(g, load->index) || !read_index(&r, load->index))
+        return "an operand's index is not a sum over axes";
     if (!read_channels(&r, d->batch)) return "an operand's elements are not neighbours along k";
     if (!read_mask(&r, load->mask)) return "an operand's mask is not that of a window";
     if (!make_dims(&r)) return "an operand has too many dimensions";

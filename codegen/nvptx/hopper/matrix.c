@@ -52,6 +52,7 @@ static bool read_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint
     m->buf = o->buf;
     m->t = (DType)o->dtype;
     if (o->mask && !expr_is_value(e->exprs, o->mask, 1)) return false;
+    if (gpu_is_computed(g, o->index)) return false; /* its base is known before the kernel runs */
     if (!flat_stride(e, k, o->index, cols, &step) || !expr_is_value(e->exprs, step, 1))
         return false;
     if (expr_is_value(e->exprs, m->pitch, 0) || !aligned(e, m->pitch, m->t)) return false;
