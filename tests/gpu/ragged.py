@@ -338,11 +338,12 @@ def sums_beside(plan):
         return b"_columns\0" in f.read()
 
 
-def plans(a):
+def plans(a, rows=None, compiles=compile_one):
+    """Of those rows, all of this file's if there are none."""
     os.makedirs(a.folder, exist_ok=True)
-    todo = [r for k, r in all_rows().items() if wanted(a, k)]
+    todo = [r for k, r in (rows or all_rows()).items() if wanted(a, k)]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        made = list(pool.map(lambda r: compile_one(a, r), todo))
+        made = list(pool.map(lambda r: compiles(a, r), todo))
     with open(f"{a.folder}/near.json", "w") as f:
         json.dump({r.name: NEAR[kind_of(r)] for r, ok in zip(todo, made) if ok}, f)
     print(f"{sum(made)} of {len(todo)} compiled")
@@ -392,6 +393,7 @@ def batch(a, tool, some):
     command += [a.plan_compare, "--runs", "0" if tool else "2"]
     for name, near in some.items():
         command += ["--tolerance", str(near), f"{a.folder}/{name}.plan"]
+        command += [f"rows_{n}={n}" for n in re.findall(r"_open(\d+)", name)]  # sizes are said in the symbol (random_models.py)
     text, status = output_of(command, min(a.each, a.end - time.monotonic()))
     found = parts(a.folder, some, text)
     got = {n: (verdict(found.get(n, []), status), found.get(n, [])) for n in some}
@@ -442,10 +444,14 @@ def run(a):
     return 0 if "ok" in found and found <= {"ok", "late"} else 1
 
 
+def has_gpu(graphc):
+    has = "cuda: driver" in subprocess.run([graphc, "doctor"], capture_output=True, text=True).stdout
+    print("" if has else "skipped: no GPU\n", end="")
+    return has
+
+
 def test(a):
-    doctor = subprocess.run([a.graphc, "doctor"], capture_output=True, text=True).stdout
-    if "cuda: driver" not in doctor:
-        print("skipped: no GPU")
+    if not has_gpu(a.graphc):
         return 77
     with tempfile.TemporaryDirectory() as a.folder:
         a.patterns, a.jobs, a.budget = [], 8, 900
