@@ -60,7 +60,7 @@ typedef struct graphc_training {
     const char *lora;   /* "r=16,alpha=32,targets=all-linear": adapters alone are learnt, states
                            "MODULE.lora_A.weight" and "MODULE.lora_B.weight"; NULL: weights */
     bool accumulate;    /* a step over several batches: entries "accumulate" and "step" */
-    bool documents; /* several documents in a row of tokens: an input "document_ids", i64 [batch,
+    bool documents; /* several documents in a row of tokens: an input "document_ids", i32 [batch,
                        seq], and no attention from one to another */
     uint32_t batch, seq; /* first sizes of all inputs, and second ones of tokens (integers, rank 2);
                             0: as the model has them */

@@ -13,7 +13,7 @@
 
 typedef struct Documents {
     const Graph *of;
-    Type tokens; /* i64 [batch, seq] */
+    Type tokens; /* i32 [batch, seq] */
     Value ids;   /* the new graph's input, or 0 */
 } Documents;
 
@@ -27,7 +27,7 @@ static bool find_tokens(const Graph *g, Type *out) {
         *out = in->type;
         found = true;
     }
-    out->dtype = DT_i64;
+    out->dtype = DT_i32;
     return found;
 }
 

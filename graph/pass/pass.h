@@ -71,7 +71,7 @@ graphc_status graph_before_gradients(Graph **g);
 graphc_status graph_optimise(Graph **g, DType precision, bool streams, const PassDump *dump);
 
 /* documents.c: rows of tokens [batch, seq] hold several documents, which an input `document_ids`,
- * i64 of that shape, tells apart: no attention from one to another. D_UNSUPPORTED where attention
+ * i32 of that shape, tells apart: no attention from one to another. D_UNSUPPORTED where attention
  * is not over [batch, .., seq, seq]: the message names it. */
 graphc_status graph_keep_documents(const Graph *g, const Graph **out);
 

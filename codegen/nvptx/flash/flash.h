@@ -50,7 +50,7 @@ typedef struct FlashPlan {
     uint32_t ntests;
     KVal test[FLASH_MAX_TESTS];
     bool seen[FLASH_MAX_TESTS];
-    uint32_t nper_key; /* ... and what it takes from a key alone, f32 or bool */
+    uint32_t nper_key; /* ... and what it takes from a key alone: f32, i32 or bool */
     KVal per_key[FLASH_MAX_PER_KEY];
     KVal statistics;          /* 0, or the store of what is made of a query's maximum and sum */
     KVal store[FLASH_STORES]; /* of results one by one */

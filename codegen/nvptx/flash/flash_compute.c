@@ -128,11 +128,13 @@ static void know_tests(Computer *c) {
 
 static HV as_word(Emit *e, HV v) {
     if (LLVMTypeOf(v) == e->f32) return LLVMBuildBitCast(e->b, v, e->i32, "");
+    if (LLVMTypeOf(v) == e->i32) return v;
     return LLVMBuildZExt(e->b, v, e->i32, "");
 }
 
 static HV from_word(Emit *e, HV word, DType t) {
     if (t == DT_f32) return LLVMBuildBitCast(e->b, word, e->f32, "");
+    if (t == DT_i32) return word;
     return LLVMBuildICmp(e->b, LLVMIntNE, word, hop_i(e, 0), "");
 }
 

@@ -168,7 +168,7 @@ static bool is_causal_test(Gpu *g, const FlashPlan *p, const KOp *o, bool *seen)
 static bool find_per_key(Gpu *g, FlashPlan *p, const uint32_t *axes, KVal v) {
     const KAttn *a = &g->k->attn;
     const KOp *o = &g->k->ops[v];
-    bool known = o->dtype == DT_f32 || o->dtype == DT_bool;
+    bool known = o->dtype == DT_f32 || o->dtype == DT_bool || o->dtype == DT_i32;
     if (v == a->s || !(axes[v] & a->j) || o->op == K_kexpr) return true;
     if (known && !(axes[v] & ~(a->batch | a->j))) {
         for (uint32_t i = 0; i < p->nper_key; i++)

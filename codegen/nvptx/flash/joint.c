@@ -23,7 +23,8 @@ static void lay_out(Joint *x) {
     x->sums_bytes = block * d * JOINT_WORD;
     if (!x->p->any) at += JOINT_STAGES * x->sums_bytes;
     x->at_columns = at;
-    x->columns_bytes = x->p->ncolumns * block * JOINT_WORD;
+    x->at_alike = x->p->ncolumns * block * JOINT_WORD;
+    x->columns_bytes = x->at_alike + (x->p->same ? JOINT_ALIKE : 0);
     x->b.at_bar = at + JOINT_STAGES * x->columns_bytes;
     uint32_t tile = x->b.at_bar + JOINT_BARS * HOP_BARRIER_BYTES;
     uint32_t mover = x->p->any ? joint_move_bytes() : 0;
@@ -182,6 +183,31 @@ static HV column_value(Joint *x, uint32_t i, HV row) {
     return LLVMBuildSelect(e->b, inside, v, none, "");
 }
 
+/* The document of the query, in `row` or kept below the end. */
+static HV document_of(Joint *x, HV row) {
+    Emit *e = x->b.e;
+    uint32_t sym = x->b.g->k->axes[__builtin_ctz(x->b.a->j)].sym;
+    emit_push(e);
+    emit_bind(e, sym, flash_position(e, "j", x->p->b.columns, row, true));
+    HV v = emit_value(e, x->p->same_query);
+    emit_pop(e);
+    return v;
+}
+
+/* The first document of a block's queries, and whether there is no other. */
+static void put_alike(Joint *x, HV base, HV row) {
+    Emit *e = x->b.e;
+    HV first = NULL, alike = NULL;
+    for (uint32_t r = 0; r < x->t->block; r += WARP) {
+        HV v = document_of(x, hop_addi(e, row, r));
+        if (!first) first = joint_first(x, v);
+        HV is = LLVMBuildICmp(e->b, LLVMIntEQ, v, first, "");
+        alike = alike ? LLVMBuildAnd(e->b, alike, is, "") : is;
+    }
+    HV v[3] = {hop_addi(e, base, x->at_columns + x->at_alike), first, joint_all(x, alike)};
+    hop_asm(e, e->voidt, "st.shared.v2.b32 [$0], {$1, $2};", "r,r,r,~{memory}", v, 3);
+}
+
 static void compute_columns(Joint *x) {
     Emit *e = x->b.e;
     if (!x->p->ncolumns) return;
@@ -201,6 +227,7 @@ static void compute_columns(Joint *x) {
                        column_value(x, i, hop_addi(e, row, r))};
             hop_asm(e, e->voidt, "st.shared.f32 [$0], $1;", "r,f,~{memory}", v, 2);
         }
+    if (x->p->same) put_alike(x, base, row);
     hop_barrier_arrive(e, joint_bar(x, JOINT_full, stage), LLVMConstInt(e->i1, 1, false));
     emit_pop(e);
     hop_loop_end(e, l);

@@ -31,6 +31,7 @@ enum { JOINT_BOX_COLS = 32, JOINT_BOX = 64 * JOINT_BOX_COLS * JOINT_WORD };
 enum { JOINT_FOURS = 8, JOINT_FOUR_STEP = HOP_WARPGROUP * 16 };
 enum { JOINT_PART = 64 * 64 * JOINT_WORD, JOINT_BLOCK = JOINT_GROUPS * JOINT_PART };
 enum { JOINT_MOVED = 6 };                            /* blocks of a mover */
+enum { JOINT_ALIKE = 16 };                           /* bytes, of which two words are used */
 enum { JOINT_NAMED_ALL = 1, JOINT_NAMED_GROUP = 2 }; /* named barriers; + the warpgroup's number */
 
 typedef struct JointTile {
@@ -54,6 +55,9 @@ typedef struct JointPlan {
     KVal own, point; /* its parts: of keys alone, of keys and queries; 0: there is none such */
     bool point_shows;
     bool edges; /* point is b.seen: it hides nothing in most blocks */
+    /* Documents: a score counts where these loads of i32, of keys and of queries alone, are `same`;
+     * 0: all do. Nothing is hidden where a block of queries and a warp's keys have one alone. */
+    KVal same, same_key, same_query;
     uint32_t ncolumns;
     KVal column[JOINT_COLUMNS]; /* f32 values of queries alone, from shared memory */
     bool any;                   /* order of queries' sums */
@@ -80,6 +84,7 @@ typedef struct Joint {
     HV number; /* of the tile among its head's: its turn; of a mover, likewise */
     HV start;  /* block with which the tile begins, and goes on round; NULL: the first */
     uint32_t at_weights, weights_bytes, at_sums, sums_bytes, at_columns, columns_bytes;
+    uint32_t at_alike; /* of columns: a block's first document, and 1 if it has no other */
 } Joint;
 
 typedef enum JointBar {
@@ -107,6 +112,8 @@ void joint_find_tile(Joint *x, const JointUnit *u);
 void joint_find_mover(Joint *x, const JointUnit *u);
 
 void joint_await(Joint *x, HV count, HV value); /* until a counter in memory has that value */
+HV joint_first(Joint *x, HV v);                 /* the warp's first thread's */
+HV joint_all(Joint *x, HV is); /* i32: 1 where it holds in all threads of the warp, else 0 */
 /* Warps 1 and 2 (`which` from 0): sums to memory, in turn. */
 void joint_queries(Joint *x, HV which);
 void joint_compute(Joint *x);

@@ -18,13 +18,14 @@ enum { TILE_PANEL = JOINT_KEYS * HOP_ROW_BYTES };
 typedef struct Computer {
     Joint *x;
     Emit *e;
-    HV member;         /* of the warpgroups that compute, from 0 */
-    HV one, lane0;     /* a thread of the warpgroup, of the warp */
-    HV row, col;       /* of the thread: of keys; in a block */
-    Expr rows[HALVES]; /* kept below the end */
-    HV inside[HALVES]; /* a row is one of the keys; NULL: all are */
-    HV own[HALVES];    /* the row's part of the condition; NULL: it has none */
-    HV some;           /* it does not hold for some row of the warp; NULL, too */
+    HV member;                  /* of the warpgroups that compute, from 0 */
+    HV one, lane0;              /* a thread of the warpgroup, of the warp */
+    HV row, col;                /* of the thread: of keys; in a block */
+    Expr rows[HALVES];          /* kept below the end */
+    HV inside[HALVES];          /* a row is one of the keys; NULL: all are */
+    HV own[HALVES];             /* the row's part of the condition; NULL: it has none */
+    HV some;                    /* it does not hold for some row of the warp; NULL, too */
+    HV document[HALVES], alike; /* of the rows; i1: the warp's have one alone */
     HV by_row[HALVES][BACK_LOADS];
     HV x_desc[BACK_PRODUCTS];     /* the warpgroup's rows of keys and values */
     HV keys;                      /* all keys, as what queries' weights are multiplied with */
@@ -75,6 +76,18 @@ static void read_columns(Computer *c, HV j, uint32_t k, HV *v) {
         HV r = hop_asm(e, two, "ld.shared.v2.f32 {$0, $1}, [$2];", "=f,=f,r,~{memory}", &from, 1);
         for (uint32_t z = 0; z < 2; z++) v[2 * i + z] = LLVMBuildExtractValue(e->b, r, z, "");
     }
+}
+
+/* A block's queries, or the warp's keys, have several documents, or another one each. */
+static HV documents_differ(Computer *c, HV j) {
+    Emit *e = c->e;
+    LLVMTypeRef t[2] = {e->i32, e->i32}, two = LLVMStructTypeInContext(e->ctx, t, 2, false);
+    HV at = stage_at(c, j, c->x->at_columns + c->x->at_alike, c->x->columns_bytes);
+    HV r = hop_asm(e, two, "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", &at, 1);
+    HV first = LLVMBuildExtractValue(e->b, r, 0, ""), one = LLVMBuildExtractValue(e->b, r, 1, "");
+    HV same = LLVMBuildICmp(e->b, LLVMIntEQ, first, c->document[0], "");
+    same = LLVMBuildAnd(e->b, same, hop_is(e, one, 1), "");
+    return LLVMBuildNot(e->b, LLVMBuildAnd(e->b, same, c->alike, ""), "");
 }
 
 /* --- Where the body is ------------------------------------------------------------------------ */
@@ -130,6 +143,7 @@ static HV body_at(Computer *c, KVal v, const Expr *col, uint32_t i, const Point 
     if (at->p) emit_override(e, p->pv, at->p);
     /* Where the weight is 0 the condition says nothing new. */
     if (at->p && p->cond) emit_override(e, p->cond, LLVMConstInt(e->i1, p->cond_shows, false));
+    if (at->p && p->same) emit_override(e, p->same, LLVMConstInt(e->i1, 1, false));
     HV r = emit_value(e, v);
     emit_pop(e);
     return r;
@@ -168,6 +182,11 @@ static void hide(Computer *c, HV j, HV *p) {
             if (!plan->point_shows) v = LLVMBuildNot(e->b, v, "");
             shown = both(e, shown, v);
         }
+        if (plan->same) {
+            HV other = body_at(c, plan->same_query, col, i, &none);
+            HV own = c->document[back_half(i)];
+            shown = both(e, shown, LLVMBuildICmp(e->b, LLVMIntEQ, other, own, ""));
+        }
         if (shown) p[i] = LLVMBuildSelect(e->b, shown, p[i], zero, "");
     }
 }
@@ -186,6 +205,7 @@ static HV hides(Computer *c, HV j) {
         cut = LLVMConstInt(e->i1, 1, false);
     }
     if (c->some) cut = LLVMBuildOr(e->b, cut, c->some, "");
+    if (x->p->same) cut = LLVMBuildOr(e->b, cut, documents_differ(c, j), "");
     if (!c->inside[0]) return cut;
     HV end = hop_addi(e, x->at.row, JOINT_KEYS);
     return LLVMBuildOr(e->b, cut, LLVMBuildICmp(e->b, LLVMIntUGT, end, x->b.nrows, ""), "");
@@ -431,14 +451,32 @@ static void finish(Computer *c, Sums *v) {
 
 /* --- The tile --------------------------------------------------------------------------------- */
 
+HV joint_first(Joint *x, HV v) {
+    return hop_asm(x->b.e, x->b.e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &v,
+                   1);
+}
+
+HV joint_all(Joint *x, HV is) {
+    Emit *e = x->b.e;
+    HV word = LLVMBuildZExt(e->b, is, e->i32, "");
+    return hop_asm(e, e->i32,
+                   "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; "
+                   "selp.u32 $0, 1, 0, p; }",
+                   "=r,r", &word, 1);
+}
+
 static HV is_some_off(Computer *c) {
+    HV on = LLVMBuildAnd(c->e->b, c->own[0], c->own[1], "");
+    return hop_is(c->e, joint_all(c->x, on), 0);
+}
+
+/* Rows past the end have the last one's document, and are hidden as such. */
+static void find_documents(Computer *c) {
     Emit *e = c->e;
-    HV on = LLVMBuildZExt(e->b, LLVMBuildAnd(e->b, c->own[0], c->own[1], ""), e->i32, "");
-    HV all = hop_asm(e, e->i32,
-                     "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; "
-                     "selp.u32 $0, 1, 0, p; }",
-                     "=r,r", &on, 1);
-    return hop_is(e, all, 0);
+    HV first = joint_first(c->x, c->document[0]);
+    HV is = LLVMBuildICmp(e->b, LLVMIntEQ, c->document[0], first, "");
+    is = LLVMBuildAnd(e->b, is, LLVMBuildICmp(e->b, LLVMIntEQ, c->document[1], first, ""), "");
+    c->alike = hop_is(e, joint_all(c->x, is), 1);
 }
 
 static void bind_tile(Computer *c) {
@@ -459,9 +497,11 @@ static void bind_tile(Computer *c) {
         emit_bind(e, sym_of(c, x->b.a->i), c->rows[h]);
         for (uint32_t k = 0; k < b->by_row.n; k++) c->by_row[h][k] = emit_value(e, b->by_row.v[k]);
         if (x->p->own) c->own[h] = emit_value(e, x->p->own);
+        if (x->p->same) c->document[h] = emit_value(e, x->p->same_key);
         emit_pop(e);
     }
     if (x->p->own) c->some = is_some_off(c);
+    if (x->p->same) find_documents(c);
 }
 
 static void set_shapes(Computer *c) {

@@ -168,15 +168,37 @@ static KVal behind_guard(const Kernel *k, KVal v) {
     return guard && is_number(k, o->in[1], 0, 0) ? o->in[2] : v;
 }
 
+/* select(same, v, -inf), where `same` compares what is loaded of keys with what is of queries: v.
+ */
+static KVal plan_documents(const Gpu *g, KVal score, JointPlan *p) {
+    const Kernel *k = g->k;
+    const KAttnGrad *a = &k->grad;
+    const KOp *o = &k->ops[score], *is = &k->ops[o->in[0]];
+    if (o->op != OP_select || is->op != OP_eq || !is_number(k, o->in[2], -HUGE_VAL, LOW))
+        return score;
+    for (int i = 0; i < 2; i++) {
+        const KVal key = is->in[i], query = is->in[1 - i];
+        const KOp *x = &k->ops[key], *y = &k->ops[query];
+        const uint32_t kd = g->e->domains[key], qd = g->e->domains[query];
+        if (x->op != K_kload || y->op != K_kload || x->dtype != DT_i32 || y->dtype != DT_i32)
+            return score;
+        if (!(kd & a->i) || kd & ~(a->batch | a->i) || !(qd & a->j) || qd & ~(a->batch | a->j))
+            continue;
+        p->same = o->in[0], p->same_key = key, p->same_query = query;
+        return o->in[1];
+    }
+    return score;
+}
+
 /* The usual weights: see JointPlan. A row without any key is -inf, and all of its keys hidden: no
  * guard is needed. */
 static void plan_exp(Gpu *g, JointPlan *p) {
     const Kernel *k = g->k;
     const KOp *o = &k->ops[behind_guard(k, p->pv)], *sub = &k->ops[o->in[0]];
     if (o->op != OP_exp || sub->op != OP_sub || !is_column(g, sub->in[1])) return;
-    KVal kept = plan_condition(k, sub->in[0], p);
+    KVal kept = plan_condition(k, plan_documents(g, sub->in[0], p), p);
     if (!is_scaled(g, kept, &p->scale)) {
-        p->scale = 0, p->cond = 0;
+        p->scale = 0, p->cond = p->same = 0;
         return;
     }
     p->scale *= p->b.factor[0];
