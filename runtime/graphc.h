@@ -244,6 +244,10 @@ GRAPHC_API const graphc_plan *graphc_session_plan(const graphc_session *s); /* i
 /* What went wrong in the last call on this session; "" if nothing did. Valid until the next call */
 GRAPHC_API const char *graphc_session_error(const graphc_session *s);
 GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
+/* The most bytes of the device's own memory that all sessions of the plan there have held at a
+ * time: weights, states, workspace, copies of inputs, not what the driver takes. 0 on CPUs, where
+ * the system counts them. */
+GRAPHC_API uint64_t graphc_session_peak(const graphc_session *s);
 /* What the session picked from the plan: "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni",
  * "x86-64-v4+bf16", "cubin" or "ptx"; "" if the plan launches nothing. */
 GRAPHC_API const char *graphc_session_code(const graphc_session *s);

@@ -514,6 +514,10 @@ const char *graphc_session_code(const graphc_session *s) {
     return s->res->target->nkernels ? plan_form_name(s->res->form) : "";
 }
 
+uint64_t graphc_session_peak(const graphc_session *s) {
+    return s->res->ops->peak ? s->res->ops->peak(s->res) : 0;
+}
+
 uint32_t graphc_session_threads(const graphc_session *s) {
     return s->res->ops->lane_threads(s->lane);
 }

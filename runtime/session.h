@@ -102,6 +102,8 @@ struct DeviceOps {
     void (*close)(Resident *r);
     graphc_status (*alloc)(Resident *r, uint64_t bytes, void **out, ErrorText e);
     void (*free)(Resident *r, void *p, uint64_t bytes);
+    /* The most bytes that `alloc` and `constant` have given out at a time. NULL: nobody counts. */
+    uint64_t (*peak)(const Resident *r);
     graphc_status (*zero)(Resident *r, void *p, uint64_t bytes, ErrorText e); /* and waits */
     /* What these bytes of `alloc`'s hold is not needed any more: they take no memory until they are
      * written again, where they are, and then no more than is written. NULL: no such thing. */

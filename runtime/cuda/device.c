@@ -1,5 +1,6 @@
 /* A GPU as a device: one module per resident in the device's primary context, a lane is a stream */
 #include "runtime/cuda/driver.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,15 @@ static uint32_t cuda_processors(const Resident *r) {
     return ((const CudaDevice *)r->device)->processors;
 }
 
+static void count(CudaDevice *d, uint64_t bytes) {
+    uint64_t now = atomic_fetch_add(&d->held, bytes) + bytes, most = atomic_load(&d->most);
+    while (now > most && !atomic_compare_exchange_weak(&d->most, &most, now)) continue;
+}
+
+static uint64_t cuda_peak(const Resident *r) {
+    return atomic_load(&((CudaDevice *)r->device)->most);
+}
+
 static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorText e) {
     CudaDevice *d = r->device;
     CuAddress p = 0;
@@ -159,14 +169,15 @@ static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorTe
                          "not enough GPU memory: %.1f MB wanted, %.1f of %.1f MB free",
                          1e-6 * (double)bytes, 1e-6 * (double)left, 1e-6 * (double)total);
     *out = (void *)(uintptr_t)p;
+    if (!res) count(d, bytes);
     return cuda_check(d, res, e, "allocating GPU memory");
 }
 
 static void cuda_free(Resident *r, void *p, uint64_t bytes) {
     CudaDevice *d = r->device;
-    (void)bytes;
     if (!p || enter(d, (ErrorText){0}) != GRAPHC_OK) return;
     (void)d->driver->mem_free((CuAddress)(uintptr_t)p);
+    atomic_fetch_sub(&d->held, bytes);
     leave(d);
 }
 
@@ -370,6 +381,7 @@ const DeviceOps device_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .alloc = cuda_alloc,
+    .peak = cuda_peak,
     .free = cuda_free,
     .zero = cuda_zero,
     .host_lock = cuda_host_lock,

@@ -111,6 +111,7 @@ typedef struct CudaDevice {
     uint32_t shared;      /* and bytes of shared memory of each; 0: the driver does not tell */
     bool waits_first;     /* no kernel reads anything before it has waited for those in front */
     CuResult lost;        /* the fatal error that ended the context; written with any thread's */
+    _Atomic uint64_t held, most; /* bytes that are allocated, and the most that were */
 } CudaDevice;
 
 struct Lane {

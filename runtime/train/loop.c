@@ -122,6 +122,7 @@ static graphc_status one_step(Loop *l, LoopEnd *end) {
     const LoopStep s = {.step = l->step + 1,
                         .lr = schedule_rate(&o->schedule, l->step),
                         .rows = l->rows,
+                        .next = order_next(&l->order, o->batch * o->accumulate),
                         .batch = o->batch,
                         .accumulate = o->accumulate};
     double start = seconds();

@@ -19,6 +19,7 @@ typedef struct LoopStep {
     uint64_t step; /* from 1 on */
     double lr;
     const uint64_t *rows; /* of the data: batch of the first part, of the second .. */
+    const uint64_t *next; /* those of the next step, or NULL: not known, or there is none */
     uint32_t batch, accumulate;
 } LoopStep;
 

@@ -40,6 +40,10 @@ void order_take(Order *o, uint64_t *rows, uint32_t count) {
     }
 }
 
+const uint64_t *order_next(const Order *o, uint32_t count) {
+    return o->made == o->epoch && count <= o->n - o->position ? o->rows + o->position : NULL;
+}
+
 void order_free(Order *o) {
     free(o->rows);
     *o = (Order){0};

@@ -22,6 +22,8 @@ GRAPHC_MUST_USE graphc_status order_init(Order *o, uint64_t n, uint64_t seed, bo
 GRAPHC_MUST_USE graphc_status order_seek(Order *o, uint64_t epoch, uint64_t position, ErrorText e);
 /* The next rows; a batch may begin in one epoch and end in the next. */
 void order_take(Order *o, uint64_t *rows, uint32_t count);
+/* What order_take gives next, or NULL where an epoch ends before: a hint, which costs nothing. */
+const uint64_t *order_next(const Order *o, uint32_t count);
 void order_free(Order *o);
 
 #endif

@@ -146,9 +146,10 @@ static graphc_status make_slot(Feed *f, const graphc_plan *plan, uint32_t i, Err
     if (!a && !ids) return error_set(e, GRAPHC_USAGE, "nothing is given for input \"%s\"", io.name);
     GC_TRY(a ? take_array(s, a, plan, &io, f->batch, e) : take_tokens(s, ids, plan, &io, f, e));
     f->nslots++;
-    s->tensor.data = batch_room(&s->tensor);
-    return s->tensor.data ? GRAPHC_OK
-                          : error_set(e, GRAPHC_NO_MEMORY, "a batch of \"%s\"", io.name);
+    for (uint32_t k = 0; k < 2; k++)
+        if (!(s->room[k] = batch_room(&s->tensor)))
+            return error_set(e, GRAPHC_NO_MEMORY, "a batch of \"%s\"", io.name);
+    return GRAPHC_OK;
 }
 
 static bool is_used(const Feed *f, const Array *a) {
@@ -184,17 +185,21 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
     if (f->tokens.ntokens) GC_TRY(pack_tokens(f, o, e));
     if (!feed_rows(f)) return error_set(e, GRAPHC_INVALID, "there is no data to learn from");
     f->rows = calloc(f->batch, sizeof *f->rows);
+    f->ahead = calloc(f->batch, sizeof *f->ahead);
     f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
-    if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
+    if (!f->rows || !f->ahead || !f->slots)
+        return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
     for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, plan, i, e));
     GC_TRY(check_used(f, e));
     return feed_check_sizes(f, plan, e);
 }
 
 void feed_close(Feed *f) {
-    for (uint32_t i = 0; i < f->nslots; i++) free(f->slots[i].tensor.data);
+    for (uint32_t i = 0; i < f->nslots; i++)
+        for (uint32_t k = 0; k < 2; k++) free(f->slots[i].room[k]);
     free(f->slots);
     free(f->rows);
+    free(f->ahead);
     free(f->now.ids);
     pack_free(&f->pack);
     token_split_free(&f->split);
@@ -253,7 +258,9 @@ graphc_status feed_next(Feed *f, graphc_session *s) {
     return feed_take(f, s, f->rows);
 }
 
-graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows) {
+void feed_prepare(Feed *f, const uint64_t *rows) {
+    f->made = true;
+    memcpy(f->ahead, rows, f->batch * sizeof *rows);
     if (f->tokens.ntokens) {
         pack_batch(&f->pack, rows, f->batch, 0, &f->now);
         for (size_t i = 0; i < (size_t)f->batch * f->seq; i++)
@@ -261,15 +268,24 @@ graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows) {
     }
     for (uint32_t i = 0; i < f->nslots; i++) {
         FeedSlot *slot = &f->slots[i];
+        slot->tensor.data = slot->room[1 - f->turn];
         if (slot->ids)
             convert(slot->ids, tensor_elements(&slot->tensor), &slot->tensor);
         else
             array_rows(slot->array, rows, f->batch, slot->tensor.data);
-        GC_TRY(graphc_bind_input(s, slot->input, &slot->tensor));
     }
+}
+
+graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows) {
+    if (!f->made || memcmp(f->ahead, rows, f->batch * sizeof *rows) != 0) feed_prepare(f, rows);
+    f->made = false;
+    f->turn = 1 - f->turn;
+    f->places = f->now.places;
+    for (uint32_t i = 0; i < f->nslots; i++)
+        GC_TRY(graphc_bind_input(s, f->slots[i].input, &f->slots[i].tensor));
     return GRAPHC_OK;
 }
 
 uint64_t feed_tokens(const Feed *f) {
-    return f->tokens.ntokens ? f->now.places : f->batch;
+    return f->tokens.ntokens ? f->places : f->batch;
 }

@@ -26,6 +26,7 @@ typedef struct FeedSlot {
     const int64_t *ids; /* of a token batch, or NULL */
     const Array *array; /* or rows of an array */
     graphc_tensor tensor;
+    void *room[2]; /* of two batches: runs may still read one while the next is made */
 } FeedSlot;
 
 typedef struct Feed {
@@ -35,9 +36,13 @@ typedef struct Feed {
     TokenSplit split;
     Pack pack;
     Arrays arrays;
-    Batch now;      /* the batch at hand, of tokens */
-    uint64_t *rows; /* of that batch */
-    uint64_t at;    /* the next row of those that are taken in order */
+    Batch now;       /* the batch made last, of tokens */
+    uint64_t *rows;  /* of those that are taken in order; */
+    uint64_t at;     /* the next of them */
+    uint64_t *ahead; /* rows of the batch that was made ahead, */
+    bool made;       /* if there is one */
+    uint32_t turn;   /* which room the batch at hand has */
+    uint64_t places; /* of that batch, without padding */
     FeedSlot *slots;
     uint32_t nslots;
 } Feed;
@@ -52,7 +57,9 @@ void feed_close(Feed *f); /* also one that failed to open */
 uint64_t feed_rows(const Feed *f);
 uint64_t feed_batches(const Feed *f); /* that hold every row once; the last one may be filled up */
 uint64_t feed_hash(const Feed *f);    /* of all data, wherever it lies */
-/* Makes a batch of these rows and binds it. */
+/* Makes a batch of these rows and binds it; before that it may be made while a run still reads the
+ * batch at hand. */
+void feed_prepare(Feed *f, const uint64_t *rows);
 GRAPHC_MUST_USE graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows);
 /* Back to the first row; the next ones as they lie in the files, each once, and then padding. */
 void feed_rewind(Feed *f);

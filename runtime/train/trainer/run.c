@@ -20,8 +20,10 @@ typedef struct Run {
     volatile sig_atomic_t stop; /* SIGINT came */
 } Run;
 
-/* Of this program: getrusage counts what the one that started it had, too. */
-static uint64_t peak_bytes(void) {
+/* Of the device's memory, or else of this program: getrusage counts what the one that started it
+ * had, too. */
+static uint64_t peak_bytes(const graphc_session *s) {
+    if (graphc_session_peak(s)) return graphc_session_peak(s);
     struct rusage u;
     char line[256];
     unsigned long long kb = 0;
@@ -44,15 +46,21 @@ static graphc_status told(Run *r, graphc_status st, ErrorText e) {
     return st == GRAPHC_OK ? st : error_set(e, st, "%s", r->t.error);
 }
 
+/* The next batch is made while a GPU computes. */
 static graphc_status learn(Run *r, const LoopStep *l, LoopResult *out) {
     graphc_train_result result;
+    const bool parts = r->t.accumulate >= 0;
     for (uint32_t i = 0; i < l->accumulate; i++) {
-        graphc_status st = feed_take(&r->feed, r->t.session, l->rows + (size_t)i * l->batch);
-        GC_TRY(trainer_failed(&r->t, st));
+        const uint64_t *rows = l->rows + (size_t)i * l->batch;
+        const uint64_t *next = i + 1 < l->accumulate ? rows + l->batch : l->next;
+        GC_TRY(trainer_failed(&r->t, feed_take(&r->feed, r->t.session, rows)));
         out->tokens += feed_tokens(&r->feed);
-        if (r->t.accumulate >= 0) GC_TRY(graphc_trainer_accumulate(&r->t));
+        GC_TRY(parts ? trainer_begin_part(&r->t) : trainer_begin_step(&r->t, l->lr));
+        if (next) feed_prepare(&r->feed, next);
+        if (parts) GC_TRY(trainer_end_part(&r->t));
     }
-    GC_TRY(graphc_trainer_step(&r->t, l->lr, &result));
+    if (parts) GC_TRY(trainer_begin_step(&r->t, l->lr));
+    GC_TRY(trainer_end_step(&r->t, &result));
     out->loss = result.loss;
     out->grad_norm = result.grad_norm;
     out->loss_scale = result.loss_scale;
@@ -64,7 +72,7 @@ static graphc_status take_step(void *self, const LoopStep *l, LoopResult *out, E
     *out = (LoopResult){0};
     r->t.steps = l->step - 1;
     GC_TRY(told(r, learn(r, l, out), e));
-    out->peak_bytes = peak_bytes();
+    out->peak_bytes = peak_bytes(r->t.session);
     r->stop = interrupted();
     return GRAPHC_OK;
 }

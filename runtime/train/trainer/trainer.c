@@ -154,8 +154,7 @@ static void choose_generator(graphc_trainer *t) {
     t->generator = (int64_t)((random_of_step(t->seed, t->steps) + t->part) & INT64_MAX);
 }
 
-graphc_status graphc_trainer_step(graphc_trainer *t, double lr, graphc_train_result *out) {
-    graphc_train_result r;
+graphc_status trainer_begin_step(graphc_trainer *t, double lr) {
     t->error[0] = 0;
     if (!(lr >= 0) || !isfinite((float)lr))
         return error_set(trainer_error(t), GRAPHC_USAGE, "a learning rate of %g", lr);
@@ -168,6 +167,11 @@ graphc_status graphc_trainer_step(graphc_trainer *t, double lr, graphc_train_res
     GC_TRY(run_entry(t, t->step));
     t->steps++;
     t->part = 0;
+    return GRAPHC_OK;
+}
+
+graphc_status trainer_end_step(graphc_trainer *t, graphc_train_result *out) {
+    graphc_train_result r;
     GC_TRY(read_scalar(t, "loss", &r.loss));
     GC_TRY(read_scalar(t, "grad_norm", &r.grad_norm));
     r.loss_scale = 0;
@@ -176,8 +180,12 @@ graphc_status graphc_trainer_step(graphc_trainer *t, double lr, graphc_train_res
     return GRAPHC_OK;
 }
 
-graphc_status graphc_trainer_accumulate(graphc_trainer *t) {
-    double sum;
+graphc_status graphc_trainer_step(graphc_trainer *t, double lr, graphc_train_result *out) {
+    GC_TRY(trainer_begin_step(t, lr));
+    return trainer_end_step(t, out);
+}
+
+graphc_status trainer_begin_part(graphc_trainer *t) {
     t->error[0] = 0;
     if (t->accumulate < 0)
         return error_set(trainer_error(t), GRAPHC_USAGE,
@@ -185,7 +193,17 @@ graphc_status graphc_trainer_accumulate(graphc_trainer *t) {
     choose_generator(t);
     GC_TRY(run_entry(t, t->accumulate));
     t->part++;
+    return GRAPHC_OK;
+}
+
+graphc_status trainer_end_part(graphc_trainer *t) {
+    double sum;
     return read_scalar(t, "loss_sum", &sum); /* waits: the batch's memory is filled anew then */
+}
+
+graphc_status graphc_trainer_accumulate(graphc_trainer *t) {
+    GC_TRY(trainer_begin_part(t));
+    return trainer_end_part(t);
 }
 
 /* Sums over all batches, divided once. */

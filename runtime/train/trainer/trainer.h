@@ -36,6 +36,12 @@ static inline ErrorText trainer_error(graphc_trainer *t) {
 }
 /* The session's message becomes the trainer's. */
 graphc_status trainer_failed(graphc_trainer *t, graphc_status st);
+/* Parts of graphc_trainer_step and graphc_trainer_accumulate: what is between a beginning and its
+ * end may go on beside a GPU. */
+GRAPHC_MUST_USE graphc_status trainer_begin_step(graphc_trainer *t, double lr);
+GRAPHC_MUST_USE graphc_status trainer_end_step(graphc_trainer *t, graphc_train_result *out);
+GRAPHC_MUST_USE graphc_status trainer_begin_part(graphc_trainer *t);
+GRAPHC_MUST_USE graphc_status trainer_end_part(graphc_trainer *t);
 /* The mean loss over the rows of f, each once. */
 GRAPHC_MUST_USE graphc_status trainer_evaluate(graphc_trainer *t, Feed *f, double *loss);
 bool trainer_scaled(const graphc_trainer *t); /* Are gradients of the plan scaled? */
