@@ -53,7 +53,8 @@ struct CodeKernel {
                                    or PLAN_NO_ENTRY */
     /* CPU: the entry runs work items [begin, end) of `work`; scratch bytes per thread. */
     Expr work, scratch_bytes;
-    Expr cost; /* rough nanoseconds of all work on one core: how far to split */
+    Expr cost;          /* rough nanoseconds of all work on one core: how far to split */
+    Expr slices, slice; /* CPU: how the one buffer that it reads is read (EmitInfo); 0: otherwise */
     /* GPU */
     Expr grid[3];
     uint32_t block[3];

@@ -202,7 +202,8 @@ static void keep_exprs(Expr *v, uint32_t n, ExprPool *kept, const ExprPool *work
 
 /* Moves a finished job's results out of the pool that the next job starts from anew. */
 static void keep_results(CompileJob *j, ExprPool *kept, const ExprPool *work) {
-    Expr *one[] = {&j->scratch, &j->info.work, &j->info.cost, &j->zero_bytes, &j->choice};
+    Expr *one[] = {&j->scratch,    &j->info.work,  &j->info.cost, &j->info.slices,
+                   &j->info.slice, &j->zero_bytes, &j->choice};
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) keep_exprs(one[i], 1, kept, work);
     keep_exprs(j->dims.v.v, j->dims.v.n, kept, work);
     keep_exprs(j->grid, 3, kept, work);

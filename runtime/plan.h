@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  12u
+#define PLAN_VERSION  13u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -245,6 +245,9 @@ typedef struct PlanKernel {
     uint32_t nbufs, ndims;
     PlanList dims; /* ndims slots */
     PlanSlot work, scratch, cost, bytes_read, bytes_written, flops;
+    /* CPU. The first of `slices` equal parts of its work items reads the first `slice` bytes of the
+     * one buffer that it only reads, the next part the next ones, and so on. 0: that is not so. */
+    PlanSlot slices, slice;
     /* GPU. Its parameters: runtime/abi.h. */
     PlanSlot grid[3]; /* blocks along x, y, z; nothing is launched where one is not positive */
     uint32_t block[3], cluster[3]; /* cluster: blocks; all 0 = none */
@@ -334,7 +337,7 @@ PLAN_RECORD_SIZE(PlanEntry, 32);
 PLAN_RECORD_SIZE(PlanNote, 8);
 PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
-PLAN_RECORD_SIZE(PlanKernel, 160);
+PLAN_RECORD_SIZE(PlanKernel, 168);
 PLAN_RECORD_SIZE(PlanMap, 140);
 PLAN_RECORD_SIZE(PlanStep, 52);
 PLAN_RECORD_SIZE(PlanBlob, 24);
@@ -379,6 +382,10 @@ const PlanTarget *plan_find_target(const Plan *p, PlanDevice device);
 /* What a constant's bytes are recognised by: all of them up to 128 KiB, else the first and last
  * 64 KiB and the length, so that loading does not read gigabytes of weights twice. */
 uint64_t plan_probe_hash(const void *data, uint64_t length);
+/* The same of more than twice PLAN_PROBE bytes: the first and the last PLAN_PROBE are all it sees.
+ */
+#define PLAN_PROBE 65536u
+uint64_t plan_ends_hash(const void *head, const void *tail, uint64_t length);
 /* Hash of a header and its section table, as PlanHeader.hash. */
 uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
 

@@ -1,5 +1,6 @@
 /* graphc_session: making, binding, running, results. */
 #include "runtime/session.h"
+#include "runtime/base/cores.h"
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -62,10 +63,12 @@ static void enter(graphc_session *s, uint32_t entry) {
 }
 
 static graphc_status fill_session(graphc_session *s, const graphc_session_options *o, ErrorText e) {
-    GC_TRY(resident_acquire(s->owner, o, &s->res, e));
+    graphc_session_options once = *o; /* the system is asked for its cores once: 0.1 ms */
+    if (o->device != GRAPHC_CUDA) once.threads = cores_threads(o->threads);
+    GC_TRY(resident_acquire(s->owner, &once, &s->res, e));
     GC_TRY(make_arrays(s, e));
     pthread_mutex_lock(&s->owner->lock); /* lanes of one resident open one at a time */
-    graphc_status st = s->res->ops->lane_open(s->res, o, &s->lane, e);
+    graphc_status st = s->res->ops->lane_open(s->res, &once, &s->lane, e);
     if (st == GRAPHC_OK) st = state_open(s, e);
     pthread_mutex_unlock(&s->owner->lock);
     /* A stream of the caller's he may record: then it is his memory that a replay has to read. */

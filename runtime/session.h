@@ -80,11 +80,14 @@ typedef struct Launch {
     const int64_t *dims, *slots;
     const uint8_t *maps; /* its tensor maps, PLAN_MAP_BYTES each */
     void *zero;          /* its zeroed memory */
+    int64_t from, to;    /* a CPU's lane of one thread: of its work items these; 0, 0: all */
 } Launch;
 
 /* A lane executes launches in order: a stream, or a caller's share of the thread pool. One per
  * session, and one while prepare steps run. */
 typedef struct Lane Lane;
+
+typedef void EachFn(void *ctx, uint32_t i);
 
 /* What a device does. Every function but close and free may fail with a message. */
 struct DeviceOps {
@@ -120,6 +123,10 @@ struct DeviceOps {
     /* Bytes of an open file to memory of `alloc`'s; false: it does not give them. NULL: constants
      * are read where they are mapped. */
     bool (*read)(Lane *l, int fd, uint64_t at, void *to, uint64_t bytes);
+
+    /* fn(ctx, 0) to fn(ctx, n - 1), n at most the lane's threads, side by side as far as it has
+     * them now. NULL: no such thing. */
+    void (*each)(Lane *l, EachFn *fn, void *ctx, uint32_t n);
 
     graphc_status (*lane_open)(Resident *r, const graphc_session_options *o, Lane **out,
                                ErrorText e);

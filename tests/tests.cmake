@@ -163,6 +163,7 @@ graphc_script(cli/bounds full 200 ${python} tests/cli/bounds.py $<TARGET_FILE:gr
 graphc_script(cli/early quick 120 ${python} tests/cli/early.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/unrolled quick 120 ${python} tests/cli/unrolled.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/decisions quick 120 ${python} tests/cli/decisions.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/slices quick 120 ${python} tests/models/slices.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/one_query quick 120 ${python} tests/cli/one_query.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/bf16 quick 120 ${python} tests/cli/bf16.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/few_bits full 120 ${python} tests/cli/few_bits.py $<TARGET_FILE:graphc_cli>)

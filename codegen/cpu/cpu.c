@@ -154,6 +154,8 @@ static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult 
         k->dims = compile_import_dims(l, j, a);
         k->work = compile_import(l, j, j->info.work);
         k->cost = compile_import(l, j, j->info.cost);
+        if (j->info.slices) k->slices = compile_import(l, j, j->info.slices);
+        if (j->info.slices) k->slice = compile_import(l, j, j->info.slice);
         k->scratch_bytes = compile_import(l, j, j->scratch);
         for (uint32_t v = 0; v < t->nisas; v++) k->entry[t->isa[v].form] = entry[v][n];
     }

@@ -332,6 +332,7 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     make_zeros(r);
     if (r->p.npasses && (!e->k->serial || r->p.par)) {
         info->work = work_of(r, &it);
+        if (it.n && it.d[0].kind == DIGIT_axis) rows_slices(r, it.d[0].axis, info);
         run_turns(r, &it);
         return;
     }

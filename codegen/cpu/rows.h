@@ -55,6 +55,8 @@ typedef struct Rows {
 
 /* rows_choose.c: from the passes on. False: there are more scans and sorts than can be kept. */
 bool rows_choose(Rows *r);
+/* rows_slices.c: info's slices, for work items of which each step of the axis has as many. */
+void rows_slices(const Rows *r, uint32_t outer, EmitInfo *info);
 static inline uint32_t rows_keeps(const Rows *r, const Pass *p) {
     return r->keeps[p - r->p.pass];
 }

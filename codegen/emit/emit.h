@@ -231,6 +231,9 @@ LLVMValueRef emit_lanes_below(Emit *e, LLVMValueRef n);
 typedef struct EmitInfo {
     Expr work; /* number of work items */
     Expr cost; /* nanoseconds on one core, roughly */
+    /* Items read one buffer in slices of so many bytes, one behind another: the first of as many
+     * equal parts of all items reads the first slice, and so on. 0: that is not so. */
+    Expr slices, slice;
 } EmitInfo;
 
 /* Emit the whole body of the function begun by emit_fn_begin_cpu, up to (not including) its return;

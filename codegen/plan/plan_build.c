@@ -326,6 +326,8 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
         .work = plan_write_expr(&b->w, b->exprs, c->work),
         .scratch = plan_write_expr(&b->w, b->exprs, schedule_bound(b->s, c->scratch_bytes)),
         .cost = plan_write_expr(&b->w, b->exprs, c->cost),
+        .slices = plan_write_expr(&b->w, b->exprs, c->slices),
+        .slice = plan_write_expr(&b->w, b->exprs, c->slice),
         .bytes_read = plan_write_expr(&b->w, b->exprs, k->bytes_read),
         .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),
         .flops = plan_write_expr(&b->w, b->exprs, k->flops),

@@ -18,7 +18,7 @@
 #define MAP_BYTES    (1u << 20) /* allocations from here on are maps of their own, on huge pages */
 #define PAGE         4096u
 #define HUGE_PAGE    (2u << 20)
-#define SPARE        16          /* a last huge page may leave this part of a map without use */
+#define SPARE        4           /* a last huge page may leave this part of a map without use */
 #define READ_ITEM    (64u << 10) /* what of a file a thread reads at least */
 #define SCRATCH_STEP 4096u       /* threads' scratch starts on pages of their own */
 
@@ -270,7 +270,7 @@ static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
     memcpy(&j.entry, &entry, sizeof entry);
     l->parts = part_count(l, work, cost);
     if (l->parts == 1)
-        run_items(&j, 0, 0, work);
+        run_items(&j, 0, k->from, k->to ? k->to : work);
     else
         pool_run(d->pool,
                  &(PoolJob){run_items, &j, work, l->parts, piece_count(l, l->parts, cost)});
@@ -330,6 +330,26 @@ static bool cpu_read(Lane *l, int fd, uint64_t at, void *to, uint64_t bytes) {
     return !atomic_load(&r.failed);
 }
 
+typedef struct Each {
+    EachFn *fn;
+    void *ctx;
+} Each;
+
+static void each_item(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
+    (void)thread;
+    const Each *e = ctx;
+    for (int64_t i = begin; i < end; i++) e->fn(e->ctx, (uint32_t)i);
+}
+
+static void cpu_each(Lane *l, EachFn *fn, void *ctx, uint32_t n) {
+    const CpuDevice *d = l->res->device;
+    Each e = {fn, ctx};
+    if (l->has_pool && n > 1)
+        pool_run(d->pool, &(PoolJob){each_item, &e, n, n, 1});
+    else
+        each_item(&e, 0, 0, n);
+}
+
 static graphc_status cpu_copy(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e) {
     (void)l, (void)e;
     if (bytes) memcpy(to, from, bytes);
@@ -367,6 +387,7 @@ const DeviceOps device_cpu = {
     .constant = cpu_constant,
     .constant_used = cpu_constant_used,
     .read = cpu_read,
+    .each = cpu_each,
     .lane_open = cpu_lane_open,
     .lane_close = cpu_lane_close,
     .lane_threads = cpu_lane_threads,

@@ -104,7 +104,8 @@ uint32_t isa_forms(PlanForm most) {
 }
 
 void *isa_load_image(const void *code, uint64_t size) {
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE; /* one fault, not one a page */
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (p == MAP_FAILED) return NULL;
     memcpy(p, code, size);
     if (mprotect(p, size, PROT_READ | PROT_EXEC) == 0) return p;

@@ -416,7 +416,8 @@ static graphc_status check_kernel(const Checker *c, uint32_t i) {
     NEED(k->nbufs == 64 || k->written >> k->nbufs == 0, what, i, "writes a buffer it has not");
     NEED(slots_ok(c, k->dims, k->ndims, PLAN_STAGE_run), what, i, "dimensions");
     NEED(slot_ok(c, k->scratch, PLAN_STAGE_bound), what, i, "scratch size");
-    PlanSlot rest[] = {k->work, k->cost, k->bytes_read, k->bytes_written, k->flops};
+    PlanSlot rest[] = {k->work,  k->cost,   k->bytes_read, k->bytes_written,
+                       k->flops, k->slices, k->slice};
     for (size_t r = 0; r < sizeof rest / sizeof *rest; r++)
         NEED(slot_ok(c, rest[r], PLAN_STAGE_run), what, i, "an expression");
     return check_kernel_code(c, i);
@@ -437,7 +438,8 @@ static graphc_status check_prepare(const Checker *c, uint32_t i) {
     bool ok = slot_ok(c, s->choice, PLAN_STAGE_plan);
     for (uint32_t v = 0; v <= s->nvariants; v++) {
         const PlanKernel *k = &c->kernels[plan_step_kernel(c->plan, s, v)];
-        PlanSlot one[] = {k->work, k->scratch, k->grid[0], k->grid[1], k->grid[2], k->zero};
+        PlanSlot one[] = {k->work,    k->scratch, k->slices,  k->slice,
+                          k->grid[0], k->grid[1], k->grid[2], k->zero};
         for (size_t n = 0; n < sizeof one / sizeof *one; n++)
             ok = ok && slot_ok(c, one[n], PLAN_STAGE_plan);
         ok = ok && slots_ok(c, k->dims, k->ndims, PLAN_STAGE_plan);

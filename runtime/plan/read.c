@@ -8,8 +8,6 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "plans are used in place");
 
-#define PROBE 65536u
-
 const PlanTarget *plan_find_target(const Plan *p, PlanDevice device) {
     for (uint64_t i = 0; i < p->ntargets; i++)
         if (p->targets[i].device == (uint32_t)device) return &p->targets[i];
@@ -17,9 +15,13 @@ const PlanTarget *plan_find_target(const Plan *p, PlanDevice device) {
 }
 
 uint64_t plan_probe_hash(const void *data, uint64_t length) {
-    if (length <= 2 * (uint64_t)PROBE) return hash_bytes(data, length, length);
     const uint8_t *p = data;
-    return hash_bytes(p + (length - PROBE), PROBE, hash_bytes(p, PROBE, length));
+    if (length <= 2 * (uint64_t)PLAN_PROBE) return hash_bytes(data, length, length);
+    return plan_ends_hash(p, p + (length - PLAN_PROBE), length);
+}
+
+uint64_t plan_ends_hash(const void *head, const void *tail, uint64_t length) {
+    return hash_bytes(tail, PLAN_PROBE, hash_bytes(head, PLAN_PROBE, length));
 }
 
 uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections) {

@@ -221,6 +221,8 @@ static void put_kernel_facts(const Printer *w, const PlanTarget *t, const PlanKe
         put_field(w, "work", k->work);
         put_field(w, "scratch", k->scratch);
         put_field(w, "ns", k->cost);
+        if (k->slices) put_field(w, "slices", k->slices);
+        if (k->slices) put_field(w, "of", k->slice);
     }
     put_field(w, "reads", k->bytes_read);
     put_field(w, "writes", k->bytes_written);

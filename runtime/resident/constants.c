@@ -72,11 +72,16 @@ static graphc_status find(Resident *r, uint64_t c, const uint8_t **out, ErrorTex
     return GRAPHC_OK;
 }
 
-static graphc_status recognise(const Resident *r, uint64_t c, const uint8_t *bytes, ErrorText e) {
+graphc_status resident_recognise(const Resident *r, uint64_t c, const uint8_t *bytes, ErrorText e) {
+    const PlanConstant *k = &r->owner->plan.constants[c];
+    if (k->source == PLAN_embedded) return GRAPHC_OK;
+    return resident_known(r, c, plan_probe_hash(bytes, k->length), e);
+}
+
+graphc_status resident_known(const Resident *r, uint64_t c, uint64_t hash, ErrorText e) {
     const Plan *p = &r->owner->plan;
     const PlanConstant *k = &p->constants[c];
-    if (k->source == PLAN_embedded || plan_probe_hash(bytes, k->length) == k->hash)
-        return GRAPHC_OK;
+    if (hash == k->hash) return GRAPHC_OK;
     return error_set(e, GRAPHC_INVALID,
                      "\"%s\" does not hold constant \"%s\" as it was when the plan was made",
                      plan_str(p, k->file), plan_str(p, k->name));
@@ -85,7 +90,7 @@ static graphc_status recognise(const Resident *r, uint64_t c, const uint8_t *byt
 /* Recognised by length, probe hash and the size of its file. */
 graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
     GC_TRY(find(r, c, out, e));
-    return recognise(r, c, *out, e);
+    return resident_recognise(r, c, *out, e);
 }
 
 void resident_constant_used(const Resident *r, Lane *lane, uint64_t c, const uint8_t *bytes) {
@@ -94,24 +99,30 @@ void resident_constant_used(const Resident *r, Lane *lane, uint64_t c, const uin
     if (in_file && r->ops->constant_used) r->ops->constant_used(lane, bytes, k->length);
 }
 
-graphc_status resident_load(Resident *r, Lane *lane, uint32_t i, ErrorText e) {
-    const uint8_t *bytes = NULL;
-    uint64_t c = r->buffers[i].index;
-    int64_t want = r->slots[r->buffers[i].bytes];
-    GC_TRY(find(r, c, &bytes, e));
+graphc_status resident_find(Resident *r, uint32_t i, const uint8_t **bytes, ErrorText e) {
+    const uint64_t c = r->buffers[i].index;
+    const int64_t want = r->slots[r->buffers[i].bytes];
+    GC_TRY(find(r, c, bytes, e));
     if (want < 0 || (uint64_t)want != constant_of(r, i)->length)
         return error_set(e, GRAPHC_INVALID, "constant %llu has not the size of its buffer",
                          (unsigned long long)c);
+    return GRAPHC_OK;
+}
+
+graphc_status resident_load(Resident *r, Lane *lane, uint32_t i, ErrorText e) {
+    const uint8_t *bytes = NULL;
+    const uint64_t c = r->buffers[i].index, want = constant_of(r, i)->length;
+    GC_TRY(resident_find(r, i, &bytes, e));
     const bool staged = lane && stage_takes(r, i);
     if (staged) GC_TRY(stage_read(r, lane, i, &bytes, e));
-    GC_TRY(recognise(r, c, bytes, e));
+    GC_TRY(resident_recognise(r, c, bytes, e));
     if (staged || want == 0) {
         r->address[i] = want ? (void *)(uintptr_t)bytes : r->nowhere;
         return GRAPHC_OK;
     }
     size_t align = dtype_bytes(plan_dtype(r->buffers[i].dtype));
     bool owned = false;
-    GC_TRY(r->ops->constant(r, bytes, (uint64_t)want, align, &r->address[i], &owned, e));
+    GC_TRY(r->ops->constant(r, bytes, want, align, &r->address[i], &owned, e));
     r->owned[i] = owned;
     return GRAPHC_OK;
 }

@@ -28,7 +28,7 @@ graphc_status resident_place(Resident *r, uint32_t i, ErrorText e) {
     return GRAPHC_OK;
 }
 
-static graphc_status make_room(Resident *r, uint32_t i, ErrorText e) {
+graphc_status resident_room(Resident *r, uint32_t i, ErrorText e) {
     int64_t bytes = r->slots[r->buffers[i].bytes];
     if (bytes < 0) return error_set(e, GRAPHC_INVALID, "buffer b%u has a negative size", i);
     if (resident_leaves(r, i)) return resident_place(r, i, e);
@@ -44,14 +44,22 @@ void resident_drop(Resident *r, uint32_t i) {
     r->address[i] = NULL;
 }
 
-/* Releases what no later step needs, and the host pages of constants that were read. */
-static void after_prepare_step(Resident *r, Lane *lane, uint32_t step) {
+void resident_pages_read(const Resident *r, Lane *lane, uint32_t step) {
     const PlanStep *s = &r->steps[step];
     const uint32_t *bufs = r->owner->plan.lists + s->bufs;
     for (uint32_t k = 0; k < r->kernels[s->kernel].nbufs; k++) {
-        uint32_t b = bufs[k];
-        if (resident_is(r, b, PLAN_BUF_const) && !r->owned[b] && !stage_holds(r, b))
+        const uint32_t b = bufs[k];
+        if (resident_is(r, b, PLAN_BUF_const) && r->address[b] && !r->owned[b] &&
+            !stage_holds(r, b))
             resident_constant_used(r, lane, r->buffers[b].index, r->address[b]);
+    }
+}
+
+void resident_drop_unused(Resident *r, uint32_t step) {
+    const PlanStep *s = &r->steps[step];
+    const uint32_t *bufs = r->owner->plan.lists + s->bufs;
+    for (uint32_t k = 0; k < r->kernels[s->kernel].nbufs; k++) {
+        const uint32_t b = bufs[k];
         if (r->address[b] && (r->over ? r->over[b] : r->buffers[b].last) == step)
             resident_drop(r, b);
     }
@@ -64,7 +72,7 @@ static graphc_status prepare_pointers(Resident *r, Lane *lane, const PlanStep *s
         uint32_t b = r->owner->plan.lists[s->bufs + i];
         if (!r->address[b] && r->buffers[b].kind == PLAN_BUF_const)
             GC_TRY(resident_load(r, lane, b, e));
-        if (!r->address[b]) GC_TRY(make_room(r, b, e));
+        if (!r->address[b]) GC_TRY(resident_room(r, b, e));
         pointers[i] = r->address[b];
     }
     return GRAPHC_OK;
@@ -91,13 +99,12 @@ static graphc_status prepare_launch(Resident *r, Lane *lane, Launch *l, ErrorTex
     return st;
 }
 
-static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorText e) {
+graphc_status resident_launch(Resident *r, Lane *lane, uint32_t step, void *const *pointers,
+                              ItemRange items, ErrorText e) {
     const Plan *p = &r->owner->plan;
     const PlanStep *s = &r->steps[step];
     uint32_t kernel = launch_choice(p, s, r->slots);
     const PlanKernel *k = &r->kernels[kernel];
-    void *pointers[PLAN_MAX_PARAMS];
-    GC_TRY(prepare_pointers(r, lane, s, pointers, e));
     int64_t *dims = calloc((size_t)k->ndims + 1, sizeof *dims);
     if (!dims) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a prepare step");
     for (uint32_t i = 0; i < k->ndims; i++) dims[i] = r->slots[p->lists[k->dims + i]];
@@ -106,19 +113,31 @@ static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorT
                      .pointers = pointers,
                      .buffers = p->lists + s->bufs,
                      .dims = dims,
+                     .from = items.from,
+                     .to = items.to,
                      .slots = r->slots};
     graphc_status st = prepare_launch(r, lane, &launch, e);
     free(dims);
-    if (st == GRAPHC_OK) after_prepare_step(r, lane, step);
     return st;
+}
+
+graphc_status resident_step(Resident *r, Lane *lane, uint32_t step, ErrorText e) {
+    void *pointers[PLAN_MAX_PARAMS];
+    GC_TRY(prepare_pointers(r, lane, &r->steps[step], pointers, e));
+    GC_TRY(resident_launch(r, lane, step, pointers, (ItemRange){0}, e));
+    resident_pages_read(r, lane, step);
+    return GRAPHC_OK;
 }
 
 graphc_status resident_prepare(Resident *r, Lane *lane, const uint32_t *order, uint32_t *next,
                                uint32_t to, ErrorText e) {
     graphc_status st = r->ops->begin(lane, e);
     if (st != GRAPHC_OK) return st;
-    for (; *next < to && st == GRAPHC_OK; ++*next)
-        st = prepare_step(r, lane, order ? order[*next] : *next, e);
+    for (; *next < to && st == GRAPHC_OK; ++*next) {
+        const uint32_t step = order ? order[*next] : *next;
+        st = resident_step(r, lane, step, e);
+        if (st == GRAPHC_OK) resident_drop_unused(r, step);
+    }
     r->ops->end(lane);
     return st;
 }

@@ -13,7 +13,9 @@ static graphc_status run_prepare_steps(Resident *r, const graphc_session_options
     one_by_one.check = 1;
     GC_TRY(r->ops->lane_open(r, &one_by_one, &lane, e));
     stage_open(r);
-    graphc_status st = resident_prepare(r, lane, NULL, &next, r->target->nprepare, e);
+    graphc_status st = r->ops->each
+                           ? crew_prepare(r, &one_by_one, lane, e)
+                           : resident_prepare(r, lane, NULL, &next, r->target->nprepare, e);
     stage_close(r);
     r->ops->lane_close(lane);
     return st;

@@ -25,13 +25,18 @@ static bool is_in_file(const Resident *r, uint32_t i) {
     return c->source == PLAN_external && f->data == r->stage.file;
 }
 
+bool stage_has_file(const Resident *r, uint32_t i) {
+    return r->stage.on && r->stage.fd >= 0 && is_in_file(r, i);
+}
+
 bool stage_takes(const Resident *r, uint32_t i) {
     const Stage *s = &r->stage;
     return s->on && !s->held && s->fd >= 0 && is_passing(r, i) && is_in_file(r, i);
 }
 
-static graphc_status open_stage(Resident *r, ErrorText e) {
+static graphc_status stage_memory(Resident *r, ErrorText e) {
     uint64_t bytes = 0;
+    if (r->stage.p) return GRAPHC_OK;
     for (uint32_t i = 0; i < r->target->nbuffers; i++)
         if (is_passing(r, i) && length_of(r, i) > bytes) bytes = length_of(r, i);
     GC_TRY(r->ops->alloc(r, bytes, &r->stage.p, e));
@@ -39,17 +44,27 @@ static graphc_status open_stage(Resident *r, ErrorText e) {
     return GRAPHC_OK;
 }
 
-graphc_status stage_read(Resident *r, Lane *lane, uint32_t i, const uint8_t **bytes, ErrorText e) {
+graphc_status stage_fill(const Resident *r, Lane *lane, uint32_t i, uint64_t at, uint64_t bytes,
+                         void *to, ErrorText e) {
     const Plan *p = &r->owner->plan;
     const PlanConstant *c = &p->constants[r->buffers[i].index];
-    if (!r->stage.p) GC_TRY(open_stage(r, e));
-    if (!r->ops->read(lane, r->stage.fd, c->offset, r->stage.p, c->length))
-        return error_set(e, GRAPHC_IO, "\"%s\": constant \"%s\" cannot be read",
-                         plan_str(p, c->file), plan_str(p, c->name));
+    if (r->ops->read(lane, r->stage.fd, c->offset + at, to, bytes)) return GRAPHC_OK;
+    return error_set(e, GRAPHC_IO, "\"%s\": constant \"%s\" cannot be read", plan_str(p, c->file),
+                     plan_str(p, c->name));
+}
+
+graphc_status stage_read(Resident *r, Lane *lane, uint32_t i, const uint8_t **bytes, ErrorText e) {
+    GC_TRY(stage_memory(r, e));
+    GC_TRY(stage_fill(r, lane, i, 0, length_of(r, i), r->stage.p, e));
     r->stage.held = true;
     r->stage.buffer = i;
     *bytes = r->stage.p;
     return GRAPHC_OK;
+}
+
+void stage_leave(Resident *r) {
+    if (r->stage.held) r->address[r->stage.buffer] = NULL;
+    r->stage.held = false;
 }
 
 void stage_open(Resident *r) {
