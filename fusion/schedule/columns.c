@@ -137,7 +137,7 @@ static uint32_t share_whole(const Meet *m, int64_t vectors, bool follows) {
 /* Blocks of a row of whole vectors that is longer: as few as can, of which most run at once, where
  * there are forms for so many vectors each (band/sizes.c); 0: none. */
 static uint32_t share_long(const Meet *m, int64_t vectors) {
-    static const int64_t most[] = {[2] = 1280, [3] = 1056, [4] = 865};
+    static const int64_t most[] = {[2] = 1344, [3] = 1088, [4] = 865};
     for (uint32_t n = 2; n < sizeof most / sizeof *most; n++)
         if (vectors <= n * most[n] && m->f->m->clusters[n]) return n;
     return 0;

@@ -53,7 +53,9 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
  * to those that compute, and how many elements each thread has beside its vectors, if rows have a
  * few vectors more than those (a whole one more would leave most threads idle for its time:
  * layernorm's gradient over 1,032 columns 105.0 us, here 98.6). The first form that few threads are
- * idle in (idle) is taken. Few threads with many vectors each meet sooner than many with few.
+ * idle in (idle) is taken. Few threads with many vectors each meet sooner than many with few, and
+ * warps are a multiple of four, or one less, of which no scheduler has more than others: nine that
+ * compute take the time of twelve (layernorm's gradient over 12,296 columns 116 us, by eight 102).
  * Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
  * lengths"). */
 typedef struct Fetching {
@@ -73,6 +75,7 @@ static const Fetching few_sums[] = {
     {1, 224, 192, 7, 3, true, false, true, false, false, 0},
     {1, 72, 384, 2, 3, false, false, false, false, false, 2},
     {10, 10, 512, 1, 3, false, false, false, false, false, 2},
+    {11, 11, 320, 2, 3, false, false, false, false, false, 8},
     {129, 136, 256, 4, 3, true, false, true, false, false, 2},
 };
 static const Fetching many_sums[] = {
@@ -82,11 +85,17 @@ static const Fetching many_sums[] = {
     {1, 512, 512, 2, 3, true, false, true, false, false, 0},
     {513, 576, 384, 3, 3, true, false, true, false, false, 0},
     {577, 640, 256, 5, 4, true, false, true, false, false, 0},
+    {641, 672, 256, 5, 4, true, false, true, false, true, 2},
+    {673, 752, 256, 6, 4, true, false, true, false, true, 0},
     {641, 704, 256, 3, 5, true, true, true, false, false, 0},
     {705, 768, 384, 2, 5, true, true, true, false, false, 0},
+    {769, 816, 256, 3, 5, true, true, true, false, false, 2},
     {769, 832, 224, 4, 5, true, true, true, false, false, 0},
+    {833, 880, 256, 3, 5, true, true, true, false, false, 4},
     {833, 896, 448, 2, 4, true, true, true, false, false, 0},
+    {897, 936, 256, 4, 4, true, true, true, false, true, 0},
     {897, 960, 192, 5, 3, true, false, true, false, false, 0},
+    {961, 984, 256, 4, 4, true, true, true, false, true, 0},
     {961, 1056, 224, 5, 3, true, false, true, false, false, 0},
     {1121, 1152, 192, 6, 3, true, false, true, true, false, 0},
     {961, 1152, 384, 3, 4, true, true, true, false, false, 0},
@@ -108,22 +117,27 @@ static const Fetching many_sums[] = {
     {1, 416, 256, 3, 3, true, false, true, false, false, 2},
     {1, 224, 256, 3, 3, true, false, true, false, false, 4},
     {321, 335, 256, 5, 3, true, false, true, false, true, 2},
-    {769, 783, 256, 3, 5, true, true, true, false, false, 2},
 };
 /* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
     {577, 640, 128, 5, 5, true, true, true, false, false, 0},
     {641, 704, 352, 2, 5, true, true, true, false, false, 0},
+    {705, 760, 256, 3, 5, true, true, true, false, false, 0},
     {705, 768, 192, 4, 5, true, true, true, false, false, 0},
+    {769, 816, 256, 3, 5, true, true, true, false, false, 2},
     {769, 832, 224, 4, 5, true, true, true, false, false, 0},
     {833, 896, 224, 4, 4, true, true, true, false, false, 0},
+    {897, 1024, 256, 4, 4, true, true, true, false, true, 0},
     {1, 704, 512, 3, 5, true, true, true, false, false, 0},
     {1, 1024, 512, 3, 4, true, true, true, false, false, 0},
     {1, 1024, 512, 2, 4, true, true, true, false, false, 0},
 };
 /* Of a row of more than 64 KB, in two, three or four parts. */
 static const Fetching long_rows[] = {
+    {1025, 1088, 256, 4, 4, true, true, true, false, true, 2},
+    {1089, 1119, 256, 4, 4, true, true, true, false, true, 4},
     {1025, 1280, 256, 5, 4, true, true, true, false, true, 0},
+    {1281, 1344, 256, 5, 4, true, true, true, false, true, 2},
     {1121, 1280, 320, 4, 4, true, true, true, false, false, 0},
     {1, 640, 320, 2, 6, true, true, true, false, false, 0},
     {641, 768, 384, 2, 5, true, true, true, false, false, 0},
@@ -247,7 +261,10 @@ static uint32_t tailed_team(uint32_t most) {
 /* Threads of a team are those that its vectors take, in whole warps; below that a power of two. */
 static uint32_t fetched_team(int64_t n, const Fetching *f) {
     uint32_t t = (uint32_t)((n + f->pieces - 1) / f->pieces), least = LEAST_TEAM;
-    if (f->tail) return tailed_team((uint32_t)n / f->pieces);
+    if (f->tail) {
+        const uint32_t most = (uint32_t)n / f->pieces;
+        return tailed_team(most < f->threads ? most : f->threads);
+    }
     if (t > 32) return (t + 31) / 32 * 32;
     while (least < t) least *= 2;
     return least;
@@ -330,6 +347,12 @@ static uint32_t registers_of(const Band *b, const Fetching *f, uint32_t threads)
     return (each * all - BAND_FETCHING * WARPGROUP) / threads / 8 * 8;
 }
 
+/* Of a row that blocks share, whose parts may be whole lines where rows are not; 0: of others. */
+static int64_t whole_bytes(const Band *b) {
+    if (!b->r.part) return 0;
+    return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes)) * BAND_PIECE;
+}
+
 /* Rows of n vectors in that form: false: it is not for them, or there is no room. Where folds
  * follow each other no row is finished later. */
 static bool fits(Band *b, int64_t n, const Fetching *f) {
@@ -341,7 +364,7 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     if (f->tail && !tails_hold(b, n, t, f)) return false;
     const uint32_t teams = threads / t;
     if (teams > 1 && !band_rows_touch(b)) return false;
-    b->skewed = b->dealt || n * teams * BAND_PIECE % BAND_LINE;
+    b->skewed = b->dealt || n * teams * BAND_PIECE % BAND_LINE || whole_bytes(b) % BAND_LINE;
     const uint32_t bytes = band_turn_bytes(b, teams) + beside_fetched(b, teams * b->mates);
     const uint32_t stages = stages_of(b, f, b->starts ? threads : t, bytes);
     if (stages * bytes + RESERVED > g->m->shared || stages < 3) return false;

@@ -151,6 +151,10 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     if (g->j->min_blocks > most) g->j->min_blocks = most;
 }
 
+static LLVMValueRef times(Emit *e, LLVMValueRef x, int64_t by) {
+    return by == 1 ? x : LLVMBuildMul(e->b, x, emit_i64(e, by), "");
+}
+
 /* Vectors past the end are read again at the end and count for nothing; of what is brought the
  * thread's own first one, which no other one's result takes the place of. */
 static void place_piece(Held *h, uint32_t u) {
@@ -159,18 +163,20 @@ static void place_piece(Held *h, uint32_t u) {
     const uint32_t lanes = e->lanes;
     e->lanes = row_piece_lanes(r, u);
     const int64_t all = expr_value(e->exprs, row_vectors(r, r->axes));
-    const int64_t vectors = r->part ? r->part : all, fewest = r->fewest ? r->fewest : vectors;
-    int64_t first = (int64_t)u * r->team.size * (lanes / e->lanes);
+    const int64_t parts = lanes / e->lanes; /* of a vector, which what blocks share counts in */
+    const int64_t vectors = r->part ? r->part * parts : all;
+    const int64_t fewest = r->fewest ? r->fewest * parts : vectors;
+    int64_t first = (int64_t)u * r->team.size * parts;
     LLVMValueRef at = LLVMBuildAdd(e->b, r->team.rank, emit_i64(e, first), "");
     EmitScope *outer = e->scope;
     if (first + r->team.size > fewest) {
-        LLVMValueRef end = r->count ? r->count : emit_i64(e, vectors);
+        LLVMValueRef end = r->count ? times(e, r->count, parts) : emit_i64(e, vectors);
         LLVMValueRef last = LLVMBuildSub(e->b, end, emit_i64(e, 1), "");
         h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, end, "");
         at = r->nbrought ? LLVMBuildSelect(e->b, h->live[u], at, r->team.rank, "")
                          : gpu_smaller(e, at, last);
     }
-    if (r->first) at = LLVMBuildAdd(e->b, at, r->first, "");
+    if (r->first) at = LLVMBuildAdd(e->b, at, times(e, r->first, parts), "");
     h->at[u] = at;
     h->scope[u] = emit_push(e);
     row_bind(r, r->axes, emit_new_sym(e, "piece", all - 1, at));

@@ -40,6 +40,8 @@ static const Band bands[] = {
     {"a row a block", "bf16", 132, 32, 8192, false, FETCHED, 544, false, false},
     {"a row a block, f32", "f32", 132, 32, 4096, false, FETCHED, 544, false, false},
     {"a row of two blocks", "bf16", 66, 32, 12288, false, HALVES, 224, false, false},
+    {"two elements beside a half's vectors", "bf16", 66, 32, 12296, false, HALVES, 288, false,
+     true},
     {"as many vectors of bf16 by two blocks", "bf16", 264, 32, 8192, false, TURNS, 512, false,
      false},
     {"rows of a warp side by side", "bf16", 132, 32, 128, false, FETCHED, 544, false, true},
@@ -61,13 +63,13 @@ enum { KEPT_ROW = 16384 * 2 * 2, KEPT_WEIGHTS = 512 * 4 * 8 * 2 };
 /* Each of 132 blocks counts its 32 turns, and once more at its end: zero follows this count. */
 static const char last_count[] = "4355";
 
-/* Two sums of columns over 132 x 32 rows of bf16. */
-static const char *two_sums(Arena *a, int columns) {
+/* Two sums of columns over 32 rows of each block, of bf16. */
+static const char *two_sums(Arena *a, int blocks, int columns) {
     StrBuf *s = ARENA_NEW(a, StrBuf);
-    const char *row = arena_printf(a, "(b + t*132)*%d + c", columns);
-    const int n = 132 * 32 * columns, sums = 132 * columns;
+    const char *row = arena_printf(a, "(b + t*%d)*%d + c", blocks, columns);
+    const int n = blocks * 32 * columns, sums = blocks * columns;
     sb_init(s, a);
-    sb_printf(s, "kernel k per b=132 ~t=32 ~c=%d\n", columns);
+    sb_printf(s, "kernel k per b=%d ~t=32 ~c=%d\n", blocks, columns);
     sb_printf(s, "param 0 bf16[%d]\nparam 1 bf16[%d]\nparam 2 bf16[%d] written\n", n, n, n);
     sb_printf(s, "param 3 f32[%d] written\nparam 4 f32[%d] written\n", sums, sums);
     sb_printf(s, "%%1 bf16 load p0[%s]\n%%2 f32 cast %%1\n%%3 bf16 load p1[%s]\n", row, row);
@@ -79,7 +81,7 @@ static const char *two_sums(Arena *a, int columns) {
 }
 /* 64 leave threads idle: rows of a warp on their way. 1,544: three vectors a thread, and two
  * elements more. 7,168: two vectors. 9,216: six. 7,176: rows that are no
- * whole lines. */
+ * whole lines; 16,376: the first half of one is. */
 /* Rows that start at any element. */
 enum {
     IDLE = 64,
@@ -88,7 +90,8 @@ enum {
     UNTOLD = 9216,
     STARTS = 333,
     STARTS_WHOLE = 1500,
-    BESIDE = 7176
+    BESIDE = 7176,
+    HALVED = 16376
 };
 enum { STAGES = 3, LOADS = 2 };
 
@@ -249,11 +252,20 @@ static void check_tail(Built *b) {
 }
 
 /* Rows that are no whole lines of memory lie where lines have them: who asks reckons with it, and
- * who reads, of both loads, in folds and behind them. */
-static void check_beside(Built *b) {
-    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 192 + 32);
+ * who reads, for folds and behind them, once for both loads. */
+static void check_lies(Built *b, uint32_t threads) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], threads);
     CHECK_EQ_I(built_count(built_text(b), "cp.async.bulk.shared"), LOADS);
-    CHECK(built_count(built_text(b), ", 112;") >= 2 * LOADS);
+    CHECK(built_count(built_text(b), ", 112;") >= LOADS);
+}
+
+static void check_beside(Built *b) {
+    check_lies(b, 256 + 128);
+}
+
+static void check_halved(Built *b) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->cluster[0], 2);
+    check_lies(b, 256 + 128);
 }
 
 /* Rows that are whole lines lie one behind the other. */
@@ -346,14 +358,15 @@ TEST_MAIN {
     BUILT_EACH(bands, kernel_text, check)
     check_text(kept, check_kept);
     Arena *a = arena_create();
-    check_text(two_sums(a, IDLE), check_two_sums);
-    check_text(two_sums(a, TAIL), check_tail);
-    check_text(two_sums(a, BESIDE), check_beside);
-    check_text(two_sums(a, LATE), check_lines);
-    check_text(two_sums(a, LATE), check_late);
-    check_text(two_sums(a, UNTOLD), check_untold);
-    check_text(two_sums(a, STARTS), check_started);
-    check_text(two_sums(a, STARTS_WHOLE), check_started_whole);
+    check_text(two_sums(a, 132, IDLE), check_two_sums);
+    check_text(two_sums(a, 132, TAIL), check_tail);
+    check_text(two_sums(a, 132, BESIDE), check_beside);
+    check_text(two_sums(a, 66, HALVED), check_halved);
+    check_text(two_sums(a, 132, LATE), check_lines);
+    check_text(two_sums(a, 132, LATE), check_late);
+    check_text(two_sums(a, 132, UNTOLD), check_untold);
+    check_text(two_sums(a, 132, STARTS), check_started);
+    check_text(two_sums(a, 132, STARTS_WHOLE), check_started_whole);
     arena_destroy(a);
     check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
