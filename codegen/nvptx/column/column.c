@@ -17,7 +17,8 @@ enum {
     PART_ROWS = 512, /* ... of a part: meeting takes as long */
     FEW_ROWS = 256,  /* of which a thread takes few: */
     EACH = 4,
-    NARROW = 8, /* vectors side by side, then */
+    NARROW = 8,      /* vectors side by side, then */
+    MOST_SHRINK = 2, /* halvings of the rows asked for together by builds that spilled */
     LEAST_COLUMNS = 32,
 };
 
@@ -56,7 +57,7 @@ static bool find_stores(Column *c) {
 /* One pass of folds over the same axes, then stores; no positions. */
 static bool has_shape(Column *c) {
     Gpu *g = c->g;
-    if (g->rows->npasses < 2 || g->k->serial || g->j->shrink) return false;
+    if (g->rows->npasses < 2 || g->k->serial || g->j->shrink > MOST_SHRINK) return false;
     c->folds = &g->rows->pass[0];
     if (!c->folds->nfolds || c->folds->nstores || !find_stores(c)) return false;
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
@@ -219,6 +220,7 @@ static bool choose(Column *c) {
     c->lanes = gpu_lanes(g, c->lane, NULL);
     c->together = COLUMN_UNROLL;
     if (c->lanes == 1 && !column_find_classes(c)) c->classes = 0;
+    c->together >>= g->j->shrink;
     g->e->lanes = c->lanes;
     c->points_beside = gpu_points(g->e, g->k, c->others);
     expr_range(p, c->points_beside, &lo, &hi);
