@@ -244,6 +244,7 @@ graphc_script(gpu/tokens gpu 300 ${python} tests/gpu/tokens.py $<TARGET_FILE:gra
 graphc_script(gpu/steps gpu 300 ${python} tests/gpu/steps.py $<TARGET_FILE:graphc_cli>)
 graphc_script(gpu/ragged gpu 900 ${python} tests/gpu/ragged.py test $<TARGET_FILE:graphc_cli> $<TARGET_FILE:plan_compare>)
 graphc_script(gpu/random_products gpu 300 ${python} tests/gpu/random_products.py test $<TARGET_FILE:graphc_cli> $<TARGET_FILE:plan_compare> --count 200)
+graphc_script(gpu/random_steps gpu 300 ${python} tests/gpu/random_steps.py test $<TARGET_FILE:graphc_cli> $<TARGET_FILE:train_compare> --count 24)
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(dtypes full 900 ${python} tests/oracle/dtypes.py $<TARGET_FILE:graphc_cli>)
 foreach(suite conformance/run oracle/dtypes)

@@ -7,18 +7,19 @@ import numpy as np
 import gpu_rows as rows
 
 MOST = 3e8  # multiplications of a model
+MOST_OF_WEIGHT = 1 << 16  # numbers of a constant, which is in the plan
 ROWS = [m * odd + more for m in (64, 128, 192) for odd in (1, 3, 5, 7, 11) for more in (0, 0, 0, 1, -1, 8, -8)] + [2, 7, 8, 17, 32, 33, 40, 100, 1000, 2000]
 COLUMNS = [1, 8, 16, 24, 32, 40, 56, 64, 64, 72, 96, 128, 128, 136, 192, 200, 256, 264, 320, 384, 512, 520, 576, 1000, 1032, 33, 100, 130, 131, 250]
 SUMS = [16, 40, 64, 72, 100, 128, 136, 192, 200, 256, 384, 520, 1000, 1032, 1088, 2000, 2056, 4096, 4104]
-UNARY = {"gelu": [("Gelu", {})], "gelu_tanh": [("Gelu", {"approximate": "tanh"})], "relu": [("Relu", {})], "tanh": [("Tanh", {})]}
-FLOAT = {"f32": 1, "f16": 10, "bf16": 16, "i8": 3, "i32": 6}
+UNARY = {"gelu": ("Gelu", {}), "gelu_tanh": ("Gelu", {"approximate": "tanh"}), "relu": ("Relu", {}), "tanh": ("Tanh", {})}
+FLOAT = {"f32": 1, "f16": 10, "bf16": 16}  # as ONNX numbers them
 
 
 class Draw:
     """A graph as it is drawn: nodes, inputs, results; `said` is what its name says."""
     def __init__(self, seed):
         self.r, self.np = random.Random(seed), np.random.default_rng(seed)
-        self.nodes, self.ins, self.outs, self.init, self.said, self.options, self.kind = [], [], [], [], [], [], None
+        self.nodes, self.ins, self.outs, self.init, self.said, self.options, self.kind, self.weights = [], [], [], [], [], [], None, False
 
     def op(self, kind, *ins, **attrs):
         self.nodes.append((kind, list(ins), f"v{len(self.nodes)}", attrs))
@@ -80,21 +81,25 @@ def operand(d, t, batch, m, k):
 
 
 def product(d, t, batch, m, k, n, a=None):
-    """(the product, what it was made of)"""
+    """(the product, its left operand); a: the left operand of another one over the same batch."""
     left, how = (a, "") if a else operand(d, t, batch, m, k)
-    if not a:
-        d.shared = batch and d.maybe(0.3)
-    shared = d.shared
-    right, way = operand(d, t, [] if shared else batch, n, k)
-    turned = d.op("Transpose", right, perm=[1, 0] if shared or not batch else [*range(len(batch)), len(batch) + 1, len(batch)])
-    d.said.append(how + way + ("b" if shared else ""))
-    return Value(d.op("MatMul", left, turned), t, batch, m, n), left
+    d.shared = d.shared if a else bool(batch) and d.maybe(0.3)
+    of = [] if d.shared else batch
+    if d.weights and not of and isinstance(n, int) and n * k <= MOST_OF_WEIGHT:
+        shape, turn, way = d.r.choice([([n, k], True, "w"), ([k, n], False, "wn")])
+        right = d.op("CastLike", d.const(d.np.uniform(-1, 1, shape).astype(np.float16)), left)
+    else:
+        (right, way), turn = operand(d, t, of, n, k), True
+    if turn:
+        right = d.op("Transpose", right, perm=[*range(len(of)), len(of) + 1, len(of)])
+    d.said.append(how + way + ("b" if d.shared else ""))
+    return Value(d.op("MatMul", left, right), t, batch, m, n), left
 
 
 # --- What follows ---------------------------------------------------------------------------------
 
 
-def mask(d, v, fill=None):
+def mask(d, v):
     """Values that are chosen by numbers that are the same on both sides."""
     shape = d.r.choice([v.shape(), v.shape(), [v.n], [v.m, 1]])
     where = d.op("Less", d.given("i64", shape), d.ints(50))
@@ -108,7 +113,7 @@ def step(d, v, k, left):
                        "scale", "mask", "mask", "times", "row_times", "gate", "gate", "term", "by_batch"])
     d.said.append(kind)
     if kind in UNARY:
-        return v.of(d.op(UNARY[kind][0][0], v.name, **UNARY[kind][0][1]))
+        return v.of(d.op(UNARY[kind][0], v.name, **UNARY[kind][1]))
     if kind == "silu":
         return v.of(d.op("Mul", v.name, d.op("Sigmoid", v.name)))
     if kind == "up" and v.t != "f32":
@@ -122,7 +127,7 @@ def step(d, v, k, left):
         return v.of(d.op("Add", v.name, d.op("Gather", d.given(v.t, table), d.given("i64", at))))
     if kind in ("times", "row_times"):
         return v.of(d.op("Mul", v.name, d.given(v.t, v.shape() if kind == "times" else [v.m, 1])))
-    if kind in ("gate", "term") and left and 2 * float(np.prod([x for x in v.batch])) * rows_of(v.m) * v.n * k <= MOST:
+    if kind in ("gate", "term") and left and 2 * float(np.prod([size_of(x) for x in (*v.batch, v.m, v.n, k)])) <= MOST:
         a, sums = (left, k) if kind == "gate" else (None, d.r.choice([16, 64, 72, 100, 200]))
         u = product(d, d.base, v.batch, v.m, sums, v.n, a)[0].name
         if v.t != d.base:
@@ -135,6 +140,8 @@ def step(d, v, k, left):
 def results(d, v, left=None):
     """How it leaves: by itself, twice, with others, turned, in part."""
     kind = d.r.choice(["", "", "", "f32", "two", "two_f32", "three", "mixed", "chosen", "turned", "part", "heads", "joined", "beside"])
+    if isinstance(v.n, str) and kind in ("part", "heads", "joined"):
+        kind = ""
     d.said.append(kind)
     last = len(v.batch) + 1
     if kind == "turned":
@@ -171,7 +178,7 @@ def results(d, v, left=None):
 # --- Models ---------------------------------------------------------------------------------------
 
 
-def rows_of(m):
+def size_of(m):
     return int(m.split("_")[1]) if isinstance(m, str) else m
 
 
@@ -184,28 +191,44 @@ def sizes(d, most=MOST):
             return batch, m, k, n
 
 
-def open_rows(d, m):
-    """The number of rows is known when the plan runs: by the symbol's name."""
-    if not d.maybe(0.2):
-        return m
+def opened(d, size, likely=0.2):
+    """The size is known when the plan runs: by the symbol's name."""
+    if not d.maybe(likely):
+        return size
     if d.maybe(0.5):
-        d.options += ["--dim", f"rows_{m}=1..{max(m, d.r.choice([512, 8192]))}"]
-    d.said.append(f"open{m}")
-    return f"rows_{m}"
+        d.options += ["--dim", f"rows_{size}=1..{max(size, d.r.choice([512, 8192]))}"]
+    d.said.append(f"open{size}")
+    return f"rows_{size}"
 
 
 def floats(d):
-    t = d.base = d.r.choice(["bf16", "bf16", "bf16", "f16", "f16", "f32", "f32"])
+    t = d.base = d.r.choice(["bf16", "bf16", "f16", "f32", "f32"])
     batch, m, k, n = sizes(d)
-    d.kind = t
+    d.kind, d.weights = t, d.maybe(0.3)
     if t == "f32" and d.maybe(0.6):
         d.kind = d.r.choice(["tf32", "bf16", "f16"])
         d.options += ["--precision", d.kind]
     d.said.append(f"{t}_" + (d.kind if d.kind != t else "") + "x".join(map(str, [*batch, m, k, n])))
-    m = open_rows(d, m)
+    batch, m, n = [*(opened(d, b) for b in batch[:1]), *batch[1:]], opened(d, m), opened(d, n, 0.1)
     v, left = product(d, t, batch, m, k, n)
     v = v.of(d.op("Mul", v.name, d.number(v.name, 2.0 ** -round(np.log2(k) / 2))) if d.maybe(0.5) else v.name)
     for _ in range(d.r.choice([0, 1, 1, 2, 2, 3])):
+        v = step(d, v, k, left)
+    results(d, v, (left, k))
+
+
+def low_ranks(d):
+    """Products with weights, and others added to them in f32, as adapters are: they may be one kernel's terms."""
+    d.base, d.kind, d.weights = "f32", d.r.choice(["bf16", "bf16", "f16"]), True
+    _, m, k, n = sizes(d, 1 << 23)
+    d.options += ["--precision", d.kind]
+    d.said.append(f"{d.kind}_{m}x{k}x{n}")
+    m = opened(d, m)
+    v, left = product(d, "f32", [], m, k, n)
+    for _ in range(d.r.choice([1, 1, 2, 3])):
+        u = product(d, "f32", [], m, d.r.choice([8, 16, 64, 72, 200]), n)[0]
+        v = v.of(d.op("Add", v.name, u.name))
+    for _ in range(d.r.choice([0, 1, 1, 2])):
         v = step(d, v, k, left)
     results(d, v, (left, k))
 
@@ -216,7 +239,7 @@ def of_bytes(d):
     t = d.r.choice(["i8", "i8", "f8e4m3fn"])
     d.base, d.kind = "f32", "f32" if t == "i8" else t
     d.said.append(f"{t}_" + "x".join(map(str, [*batch, m, k, n])))
-    m = open_rows(d, m)
+    m = opened(d, m)
     a, b = d.given(t, [*batch, m, k]), d.op("Transpose", d.given(t, [n, k]), perm=[1, 0])
     if t == "i8":
         points = [d.given("i8", [])] + ([d.given("i8", [n])] if d.maybe(0.5) else []) if d.maybe(0.4) else []
@@ -251,14 +274,15 @@ def convolution(d):
     size = [max(s, (k - 1) * dilation + 1) for s in size]
     front, back = [0, rank + 1, *range(1, rank + 1)], [0, *range(2, rank + 2), 1]
     turned = d.maybe(0.15)
-    x = d.op("Transpose", d.given(t, [b, *size, c]), perm=front)
+    of = opened(d, b)
+    x = d.op("Transpose", d.given(t, [of, *size, c]), perm=front)
     shape = [c, o // group] if turned else [o, c // group]
     w = d.given(t, shape + [k] * rank) if d.maybe(0.3) else d.op("CastLike", d.const((d.np.standard_normal(shape + [k] * rank) / np.sqrt(c // group * k ** rank)).astype(np.float16)), x)
     attrs = dict(strides=[stride] * rank, dilations=[dilation] * rank, group=group, pads=[pad] * 2 * rank)
     out = [(s - 1) * stride + (k - 1) * dilation + 1 - 2 * pad if turned else (s + 2 * pad - (k - 1) * dilation - 1) // stride + 1 for s in size]
     d.said.append(f"{'turned_' if turned else ''}{t}_{d.kind}_{b}x{'x'.join(map(str, size))}x{c}_{o}_k{k}s{stride}d{dilation}g{group}p{pad}")
     y = d.op("ConvTranspose" if turned else "Conv", x, w, *([d.given(t, [o])] if d.maybe(0.6) else []), **attrs)
-    v = Value(d.op("Transpose", y, perm=back), t, [b, *out[:-1]], out[-1], o)
+    v = Value(d.op("Transpose", y, perm=back), t, [of, *out[:-1]], out[-1], o)
     for _ in range(d.r.choice([0, 1, 1, 2])):
         v = step(d, v, 1, None)
     results(d, v)
@@ -272,6 +296,7 @@ def attention(d):
     keys = queries if d.maybe(0.7 if causal else 0.3) else d.r.choice([1, 7, 40, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 511, 577, 1000])
     heads, mask_of = kv * group, d.r.choice(["", "", "k", "qk", "hqk"]) if not causal else ""
     d.said.append(f"{t}_{b}_{heads}_{kv}_{queries}x{keys}x{size}{'_causal' if causal else ''}_{mask_of}")
+    b, queries, keys = opened(d, b), opened(d, queries), opened(d, keys)
     if d.maybe(0.5):
         q, k, v = (d.op("Transpose", d.given(t, [b, s, n, size]), perm=[0, 2, 1, 3]) for n, s in ((heads, queries), (kv, keys), (kv, keys)))
     else:
@@ -288,7 +313,7 @@ def attention(d):
 
 def draw(seed):
     d = Draw(seed)
-    make = d.r.choice([floats] * 9 + [of_bytes] * 2 + [convolution] * 4 + [attention] * 2)
+    make = d.r.choice([floats] * 9 + [low_ranks] + [of_bytes] * 2 + [convolution] * 4 + [attention] * 2)
     make(d)
     name = f"{seed:05d}_{make.__name__}_" + "_".join(s for s in d.said if s)
     rows.add(name, lambda: rows.model(d.ins, d.nodes, d.outs, d.init), ("rows", d.kind), options=tuple(d.options))

@@ -10,10 +10,10 @@ Products are computed as the cost model says, or in any way that is possible, by
 """
 import argparse, collections, concurrent.futures, os, random, re, shutil, subprocess, sys, tempfile
 import ragged
-import random_models
 
 TILES = ["128x256", "128x192 in turns", "192x192", "128x128 in turns", "128x128", "64x128", "128x64", "64x64", "128x64 in turns",
          "192x128", "192x64", "64x128 in turns", "64x64 in turns", "64x256", "64x32"]
+SMALL = ["64x128", "64x64", "128x128", "128x64", "64x128 in turns", "64x64 in turns"]  # of f32
 SHARED = ["", "", ", twins", ", twins", ", split 2", ", split 3", ", split 4", ", split 8"]
 MACHINE = "sm_90a/132"
 TRIES = 4  # to find a way that a product has
@@ -26,24 +26,33 @@ def ways_of(plan):
     return {s.decode(): way.decode() for s, way in notes}
 
 
-def compile_drawn(a, row):
-    """Products as the cost model has them, or each in a way of its own, of some that are tried for it."""
-    r = random.Random(row.name)
+def in_ways(a, name, compiles):
+    """The plan `name`.plan as the cost model has it, or each product in a way of its own, of some that are tried for it."""
+    r = random.Random(os.path.basename(name))
     if r.random() < 0.3:
-        return ragged.compile_one(a, row)
-    path, wanted = f"{a.folder}/{row.name}.ways", {}
-    row.options += ("--tune-db", path)
+        return compiles([])
+    path, wanted = f"{name}.ways", {}
     for turn in range(1 + TRIES):
         with open(path, "w") as f:
             f.write("graphc-tuned 1\n" + "".join(f"{MACHINE}\t{s}\t{way}\n" for s, way in wanted.items()))
-        if not ragged.compile_one(a, row):
+        if not compiles(["--tune-db", path]):
             return False
-        got = ways_of(f"{a.folder}/{row.name}.plan")
+        got = ways_of(f"{name}.plan")
         if turn and all(wanted.get(s) == way for s, way in got.items()):
             break
-        wanted |= {s: r.choice(TILES) + r.choice(SHARED) for s, way in got.items() if wanted.get(s) != way}
+        wanted |= {s: r.choice(SMALL if " f32 " in s else TILES) + r.choice(SHARED) for s, way in got.items() if wanted.get(s) != way}
     os.remove(path)
     return True
+
+
+def compile_drawn(a, row):
+    options = row.options
+
+    def compiles(database):
+        row.options = (*options, *database)
+        return ragged.compile_one(a, row)
+
+    return in_ways(a, f"{a.folder}/{row.name}", compiles)
 
 
 def kernels_of(graphc, plan):
@@ -65,6 +74,7 @@ def table(a):
 
 
 def plans(a):
+    import random_models
     return ragged.plans(a, random_models.drawn(a.seed, a.count), compile_drawn)
 
 
