@@ -5,9 +5,10 @@ layers of any width, attention's gradients with shared and causal heads, norms; 
     random_steps.py run TRAIN_COMPARE FOLDER [--tool memcheck] [--jobs 8] [--budget S]
     random_steps.py test GRAPHC TRAIN_COMPARE [--seed N] [--count N]    both, with memcheck where there is one
 
-A model is a function of its seed. Its weights are zeros in the file, which take no room, and random when it is trained.
+A model is a function of its seed. Its matrices are zeros in the file, which take no room, and random when it is trained;
+vectors are not, as what is multiplied by zeros would not be computed.
 """
-import argparse, concurrent.futures, math, os, random, shutil, subprocess, sys, tempfile, time
+import argparse, concurrent.futures, math, os, random, shutil, struct, subprocess, sys, tempfile, time
 import ragged
 import random_products
 
@@ -39,7 +40,8 @@ class Layers:
 
     def weight(self, *shape):
         from onnx import TensorProto, helper
-        self.init.append(helper.make_tensor(f"w{len(self.init)}", TensorProto.FLOAT, shape, bytes(4 * math.prod(shape)), raw=True))
+        one = struct.pack("<f", 0.5 if len(shape) == 1 else 0)
+        self.init.append(helper.make_tensor(f"w{len(self.init)}", TensorProto.FLOAT, shape, one * math.prod(shape), raw=True))
         return self.init[-1].name
 
     def shaped(self, v, *shape):
