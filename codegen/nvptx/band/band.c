@@ -38,7 +38,12 @@ static bool add_load(Band *b, KVal v) {
 
 static bool add_store(Band *b, KVal v) {
     KVal x = b->r.team.g->k->ops[v].in[0];
-    if (!band_is_column(b, x)) return true;
+    if (!band_is_column(b, x)) {
+        if (!(b->r.team.g->rows->dom[v] & b->r.axes)) return true;
+        if (b->nresults == BAND_OWN) return false;
+        b->result[b->nresults++] = v;
+        return true;
+    }
     if (b->nstores == BAND_SUMS) return false;
     b->store[b->nstores++] = v;
     return true;
@@ -121,10 +126,18 @@ static bool takes(Band *b) {
     return band_choose_sizes(b) && passes(b);
 }
 
+/* Of a warp's teams that do not take neighbouring rows. */
+static LLVMValueRef spread_team(const Band *b) {
+    Emit *e = b->r.team.g->e;
+    const int64_t side = b->side;
+    LLVMValueRef warp = LLVMBuildUDiv(e->b, b->team, emit_i64(e, side), "");
+    return band_place_of(b, warp, LLVMBuildURem(e->b, b->team, emit_i64(e, side), ""));
+}
+
 bool gpu_band(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    Band b = {.r.team.g = g, .cluster = 1, .mates = 1};
+    Band b = {.r.team.g = g, .cluster = 1, .mates = 1, .apart = 1};
     const Kernel *k = g->k;
     const uint32_t lanes = e->lanes;
     if (!e->isa->warpgroups || !takes(&b)) {
@@ -142,6 +155,7 @@ bool gpu_band(Gpu *g) {
     if (b.teams > 1) {
         b.r.team.rank = LLVMBuildURem(e->b, g->tid, emit_i64(e, b.r.team.size), "");
         b.team = LLVMBuildUDiv(e->b, g->tid, emit_i64(e, b.r.team.size), "");
+        if (b.apart > 1) b.team = spread_team(&b);
     }
     Expr turns = expr_ceildiv(p, g->k->axes[b.turn].extent, expr_const(p, b.teams));
     b.turns = emit_expr(e, turns);

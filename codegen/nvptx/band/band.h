@@ -43,20 +43,23 @@ typedef struct BandLists {
     uint32_t start, moved;
 } BandLists;
 
+struct BandTurns;
+
 typedef struct Band {
     RowPlan r;
     uint32_t turn;  /* axis: rows of a block */
     uint32_t teams; /* of a block */
     uint32_t threads;
-    uint32_t nsums, nstores, nown, nnumbers, nfolds; /* nfolds: along rows */
-    KVal sum[BAND_SUMS], store[BAND_SUMS];           /* of columns */
-    bool soon[BAND_SUMS];                            /* made of no fold: added beside the first */
-    KVal own[BAND_OWN], number[BAND_OWN];            /* loads: elements of a row, one for a row */
-    uint32_t stages, slots;                          /* slots: requests of a thread for a row */
-    bool behind;              /* rows are finished a turn behind their first folds */
-    bool whole;               /* the copy engine brings a team's row, ... */
-    uint32_t row_bytes, bars; /* ... so many bytes; where the stages' barriers lie */
-    uint32_t room;            /* where teams meet */
+    uint32_t nsums, nstores, nown, nnumbers, nresults, nfolds; /* nfolds: along rows */
+    KVal sum[BAND_SUMS], store[BAND_SUMS];                     /* of columns */
+    bool soon[BAND_SUMS];                 /* made of no fold: added beside the first */
+    KVal own[BAND_OWN], number[BAND_OWN]; /* loads: elements of a row, one for a row */
+    KVal result[BAND_OWN];                /* stores of elements of a row */
+    uint32_t stages, slots;               /* slots: requests of a thread for a row */
+    bool behind;                          /* rows are finished a turn behind their first folds */
+    bool whole;                           /* the copy engine brings a team's row, ... */
+    uint32_t row_bytes, bars;             /* ... so many bytes; where the stages' barriers lie */
+    uint32_t room;                        /* where teams meet */
     uint32_t kept;            /* where threads keep what all rows read alike; 0: in registers */
     LLVMValueRef team, turns; /* number of the team; turns of a block (i64) */
     Expr rows;                /* of the kernel */
@@ -73,7 +76,8 @@ typedef struct Band {
     /* Others, and those of a team start all at one element of a vector, which is of `unit` elements
      * (starts.c). */
     bool starts;
-    bool skewed; /* a turn's rows lie where lines of memory have them (fetcher.c) */
+    bool skewed;  /* a turn's rows lie where lines of memory have them (fetcher.c) */
+    bool gathers; /* what is stored of a turn's rows leaves in one piece (results.c) */
     uint32_t unit;
     int64_t columns;                /* of a row, of these */
     LLVMValueRef edge[BAND_PIECES]; /* which elements of a vector are the row's; NULL: all */
@@ -82,7 +86,8 @@ typedef struct Band {
     const Kernel *edged;  /* in which rows are accessed where that holds */
     uint32_t mates;       /* rows of a turn that are folded, and then finished, together */
     LLVMValueRef owner;   /* number of the block, or of those that share rows (i64) */
-    uint32_t side;        /* of them, that a warp's teams take side by side */
+    uint32_t side;        /* of them, that a warp's teams take, ... */
+    uint32_t apart;       /* ... so many rows from one to the next */
     LLVMValueRef meeting; /* address of the barrier of all that compute; NULL: the block's */
 } Band;
 
@@ -98,7 +103,9 @@ bool band_is_column(const Band *b, KVal v); /* a fold of a column, along the row
 /* sizes.c: threads, stages, and how rows come; false: they are too long, or of unknown length. */
 bool band_choose_sizes(Band *b);
 uint32_t band_threads(const Band *b); /* of a block, with those that fetch */
-uint32_t band_unit(const Band *b);    /* elements of a vector of rows that start at any one */
+/* turns.c: where a warp's teams lie apart, which of a turn's rows its team number `own` takes. */
+LLVMValueRef band_place_of(const Band *b, LLVMValueRef warp, LLVMValueRef own);
+uint32_t band_unit(const Band *b); /* elements of a vector of rows that start at any one */
 
 /* behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
@@ -113,9 +120,13 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc);
  * vector u that are `soon`, or the others. Vectors past the row's end are added, too. */
 void band_add(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, bool soon,
               LLVMValueRef *acc);
-/* When its folds are known: the other sums, and what is stored of the vector; what is stored once.
- * Vectors past the row's end are never stored. */
-void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
+/* When its folds are known: the other sums, and what is stored of the vector; its stores, in turn t
+ * (NULL: there are none), never of vectors past the row's end; both. What is stored once. */
+void band_make(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
+void band_store(const Band *b, const struct BandTurns *t, const Held *h, uint32_t u,
+                LLVMValueRef inside);
+void band_finish(const Band *b, const struct BandTurns *t, const Held *h, uint32_t u,
+                 LLVMValueRef inside, LLVMValueRef *acc);
 void band_store_once(Band *b, LLVMValueRef inside);
 /* The block's sums, when all of its rows are done. Before its first turn, where teams go at their
  * own pace, by all threads: the barrier at which they meet then. */
@@ -138,7 +149,7 @@ typedef struct BandTurns {
     Expr rows;                /* of the kernel */
     int64_t most;             /* rows at most */
     uint32_t side;            /* rows of a group */
-    LLVMValueRef group, own;  /* number of the group, and of the team in it (i64) */
+    LLVMValueRef group, own;  /* number of the group; rows from its first to the team's (i64) */
     LLVMValueRef step, first; /* rows between turns; the group's first one (i64) */
     uint32_t groups, held;    /* of the block; rows of a stage */
     LLVMValueRef place;       /* number of the team among them (i64); NULL: there is one */
@@ -152,6 +163,7 @@ typedef struct BandTurns {
     LLVMValueRef end;                    /* of Band.dealt: the block's rows (i64), ... */
     LLVMValueRef base; /* ... and of a list: vector where its row number 0 would start (i64) */
     HV move_bar, move_room;
+    HV sent; /* where Band.gathers: the barrier that tells that all results have been sent */
 } BandTurns;
 /* Shared addresses of a stage: its rows, its numbers, the barrier that tells of both, and, where
  * rows are fetched, the one that tells that threads have read them. */
@@ -194,8 +206,8 @@ bool band_enter_starts(Band *b);
 void band_starts_init(Band *b);
 /* Vector u, whose scope this is: what belongs to other rows is zero. */
 void band_mask_edges(const Band *b, uint32_t u);
-/* A store of the row's own elements of that vector, whose results are known. */
-void band_store_started(const Band *b, uint32_t u, KVal store);
+/* A store, to `to`, of the row's own elements of that vector, whose results are known. */
+void band_store_started(const Band *b, uint32_t u, KVal store, LLVMValueRef to);
 /* The block's sums, of what its teams have. */
 typedef void (*BandMeet)(const Band *b, uint32_t times);
 typedef void (*BandStoreSum)(Band *b, uint32_t s, LLVMValueRef x);
@@ -209,7 +221,8 @@ void band_store_edge(const Band *b, uint32_t u, KVal store);
 /* fetcher.c. In the current scope the kernel's axes stand at this row. */
 void band_bind_row(const BandTurns *t, LLVMValueRef row);
 BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
-/* Shared address of vector u of own[i] in this turn. */
+/* Rooms of a stage are of own[], then, where Band.gathers, of result[]. */
+/* Shared address of vector u of room i in this turn. */
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u);
 int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */
 uint32_t band_turn_bytes(const Band *b, uint32_t teams); /* room for a turn of so many teams */
@@ -220,6 +233,11 @@ void band_copies_arrive(Emit *e, HV bar);
 /* The barriers, by all threads; what the warp behind those that compute does. */
 void band_fetcher_init(const BandTurns *t);
 void band_fetcher(const BandTurns *t);
+
+/* results.c, where Band.gathers, by the warp that asks for rows: results number j of the turn from
+ * `row` on, which lie at `at`, leave; all have been read there, which lanes tell the barrier. */
+void band_results_send(const BandTurns *t, uint32_t j, LLVMValueRef row, LLVMValueRef lane, HV at);
+void band_results_read(const BandTurns *t, LLVMValueRef lane, HV bar);
 
 /* Requests. One thread of a team asks the copy engine for its row, or, where teams are parts of
  * a warp and rows short, every thread asks for what it needs itself, into shared memory that no

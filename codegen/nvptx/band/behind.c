@@ -181,7 +181,7 @@ static void finish_row(Behind *x, LLVMValueRef at, bool full, const LLVMValueRef
         if (g->rows->pass[i].nfolds && &g->rows->pass[i] != x->first)
             more_folds(&r, &g->rows->pass[i]);
     LLVMValueRef inside = rest_begin(&r, &h);
-    for (uint32_t u = 0; u < b->r.pieces; u++) band_finish(b, &h, u, inside, acc);
+    for (uint32_t u = 0; u < b->r.pieces; u++) band_finish(b, NULL, &h, u, inside, acc);
     band_store_once(b, inside);
     emit_pop(e);
 }

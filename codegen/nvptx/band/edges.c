@@ -6,13 +6,14 @@
 
 /* Elements: columns that may lie beside a row, as it starts in the first vector and moves by one at
  * most; behind it lie fewer than BAND_EVEN * (blocks of a cluster + 1) in all (KDealt), or, where a
- * team has one start, fewer than two vectors. */
+ * team has one start, those vectors that a row which starts with one does not fill. */
 static int64_t front_of(const Band *b) {
     return b->starts ? b->unit : BAND_EVEN;
 }
 
 static int64_t back_of(const Band *b) {
-    return b->starts ? 2 * b->unit : BAND_EVEN * ((int64_t)b->cluster + 2);
+    if (b->starts) return band_part(b) * b->unit - b->columns / b->unit * b->unit;
+    return BAND_EVEN * ((int64_t)b->cluster + 2);
 }
 
 bool band_is_edge(const Band *b, uint32_t u) {

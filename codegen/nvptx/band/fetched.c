@@ -293,7 +293,7 @@ static void finish_row(const BandTurns *t, const LLVMValueRef *v, LLVMValueRef *
     for (uint32_t f = 0; f < p->nfolds; f++) emit_override(e, p->folds[f], v[f]);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
         band_turn_vector(&x, &h, u);
-        band_finish(b, &h, u, NULL, acc);
+        band_finish(b, &x, &h, u, NULL, acc);
     }
     band_store_once(b, NULL);
     emit_pop(e);
@@ -405,6 +405,34 @@ static void fetch_apart(const BandTurns *t) {
     emit_if_end(e, &one);
 }
 
+/* Behind all turns: the group has left those, too, in which others of its block had rows and it had
+ * none. Then all results have been read where blocks meet. */
+static void end_gathered(const BandTurns *t, LLVMValueRef *const state) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    EmitIf missed;
+    BandTurns last = *t;
+    last.stage = state[1];
+    LLVMValueRef block = LLVMBuildMul(e->b, b->owner, emit_i64(e, t->held), "");
+    LLVMValueRef before = LLVMBuildSub(e->b, t->first, block, "");
+    LLVMValueRef first = LLVMBuildSub(e->b, state[0], before, "");
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, first, emit_expr(e, t->rows), "");
+    emit_if_begin(e, &missed, is);
+    band_turn_leave(&last);
+    emit_if_end(e, &missed);
+    hop_barrier_wait(e, t->sent, hop_i(e, 0));
+}
+
+static void init_sent(BandTurns *t) {
+    Gpu *g = t->b->r.team.g;
+    Emit *e = g->e;
+    EmitIf one;
+    t->sent = LLVMBuildPtrToInt(e->b, gpu_shared(g, e->i64, 1), e->i32, "");
+    emit_if_begin(e, &one, gpu_is_first(g));
+    hop_barrier_init(e, t->sent, GPU_WARP);
+    emit_if_end(e, &one);
+}
+
 void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
@@ -418,6 +446,7 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     if (b->late) init_late(&t);
     if (b->dealt) band_lists_init(&t);
     band_meeting_init(b);
+    if (b->gathers) init_sent(&t);
     band_fetcher_init(&t);
     if (b->cluster > 1) hop_cluster_sync(e); /* blocks write into those that have begun */
     LLVMValueRef threads = emit_i64(e, b->threads);
@@ -431,6 +460,7 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
         if (b->kept) band_keep_fixed(&t);
     }
     walk_rows(&t, acc);
+    if (b->gathers) end_gathered(&t, acc + t.nacc);
     e->quick = NULL;
     band_store_columns(b, acc);
     emit_if_end(e, &role);

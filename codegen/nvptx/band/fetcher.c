@@ -15,9 +15,18 @@ static LLVMValueRef started_start(const Band *b, LLVMValueRef row) {
     return LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(b->unit)), "");
 }
 
-/* Elements of own[i], of which a turn's rows come from the start of so many on. */
+/* Whose rows room i of a stage is for. */
+static KVal room_access(const Band *b, uint32_t i) {
+    return i < b->nown ? b->own[i] : b->result[i - b->nown];
+}
+
+static uint32_t rooms_of(const Band *b) {
+    return b->nown + (b->gathers ? b->nresults : 0);
+}
+
+/* Elements of room i, which has a turn's rows from the start of so many on. */
 static int64_t started_grain(const Band *b, uint32_t i) {
-    const int64_t piece = BAND_PIECE / band_element(b, b->own[i]);
+    const int64_t piece = BAND_PIECE / band_element(b, room_access(b, i));
     return piece > b->unit ? piece : b->unit;
 }
 
@@ -27,11 +36,11 @@ static HV started_at(const Band *b, LLVMValueRef row) {
     return hop_muli(e, LLVMBuildTrunc(e->b, row, e->i32, ""), b->columns);
 }
 
-/* Bytes of own[i] in front of what comes with the rows from `first` on (i32). */
+/* Bytes in front of what room i has of the rows from `first` on (i32). */
 static HV started_from(const Band *b, uint32_t i, LLVMValueRef first) {
     Emit *e = b->r.team.g->e;
     HV from = hop_andi(e, started_at(b, first), -started_grain(b, i));
-    return hop_muli(e, from, band_element(b, b->own[i]));
+    return hop_muli(e, from, band_element(b, room_access(b, i)));
 }
 
 /* Where these lie in the room at `at`: at the same place in a line as in memory. */
@@ -48,7 +57,7 @@ static HV started_place(const BandTurns *t, uint32_t i, HV at) {
     if (t->side > 1) row = LLVMBuildAdd(e->b, row, t->own, "");
     LLVMValueRef first = b->team ? LLVMBuildSub(e->b, row, b->team, "") : row;
     HV from = started_from(b, i, first), to = hop_andi(e, started_at(b, row), -(int64_t)b->unit);
-    to = hop_muli(e, to, band_element(b, b->own[i]));
+    to = hop_muli(e, to, band_element(b, room_access(b, i)));
     return hop_add(e, in_line(e, from, at), LLVMBuildSub(e->b, to, from, ""));
 }
 
@@ -101,19 +110,19 @@ static int64_t own_pitch(const Band *b, uint32_t i) {
     return b->dealt ? line_room(own_bytes(b, i)) : own_bytes(b, i);
 }
 
-/* Of so many rows of own[i]: those that start at any element have what lies in front of the first
+/* Of so many rows in room i: those that start at any element have what lies in front of the first
  * in its 16 bytes, and vectors behind the last, whose elements are none of theirs. */
 static int64_t rows_room(const Band *b, uint32_t i, uint32_t rows) {
-    const int64_t bytes = own_pitch(b, i) * rows;
     if (b->starts)
-        return (b->columns * band_element(b, b->own[i]) * rows + 2 * BAND_LINE) / BAND_PIECE *
-               BAND_PIECE;
+        return (b->columns * band_element(b, room_access(b, i)) * rows + 2 * BAND_LINE) /
+               BAND_PIECE * BAND_PIECE;
+    const int64_t bytes = own_pitch(b, i) * rows;
     return b->skewed && !b->dealt ? line_room(bytes) : bytes;
 }
 
 static int64_t all_room(const Band *b, uint32_t rows) {
     int64_t bytes = 0;
-    for (uint32_t i = 0; i < b->nown; i++) bytes += rows_room(b, i, rows);
+    for (uint32_t i = 0; i < rooms_of(b); i++) bytes += rows_room(b, i, rows);
     return bytes;
 }
 
@@ -198,15 +207,30 @@ static HV row_place_in(const BandTurns *t, uint32_t i, HV at) {
     return b->dealt ? skewed(t, row, at, i) : at;
 }
 
+static HV room_at(const BandTurns *t, uint32_t i, HV rooms) {
+    Emit *e = t->b->r.team.g->e;
+    int64_t before = 0;
+    for (uint32_t k = 0; k < i; k++) before += stage_room(t, k);
+    return hop_addi(e, rooms, before);
+}
+
+/* Of the turn's rows from `row` on, which start anywhere: their first element in room i. */
+static HV first_at(const BandTurns *t, uint32_t i, LLVMValueRef row, HV rooms) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    HV from = started_from(b, i, row), to = started_at(b, row);
+    to = hop_muli(e, to, band_element(b, room_access(b, i)));
+    return hop_add(e, in_line(e, from, room_at(t, i, rooms)), LLVMBuildSub(e->b, to, from, ""));
+}
+
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
     const uint32_t parts = e->lanes / row_piece_lanes(&b->r, u); /* of a vector */
     const int64_t n = band_part(b) * parts, first = (int64_t)u * b->r.team.size * parts;
     const int64_t fewest = b->r.fewest ? b->r.fewest * parts : n;
-    const uint32_t bytes = band_vector_bytes(b, b->own[i]) / parts;
-    HV at = band_stage_at(t, t->stage).rows;
-    for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, stage_room(t, k));
+    const uint32_t bytes = band_vector_bytes(b, room_access(b, i)) / parts;
+    HV at = room_at(t, i, band_stage_at(t, t->stage).rows);
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
     if (first + b->r.team.size > fewest) v = inside_part(b, v, n, parts, first > 0);
     at = row_place_in(t, i, at);
@@ -241,7 +265,7 @@ void band_fetcher_init(const BandTurns *t) {
     emit_if_begin(e, &one, gpu_is_first(g));
     for (uint32_t i = 0; i < b->stages; i++) {
         BandStage s = band_stage_at(t, hop_i(e, i));
-        hop_barrier_init(e, s.bar, t->ncopied ? 1 + GPU_WARP : 1);
+        hop_barrier_init(e, s.bar, 1 + GPU_WARP * ((t->ncopied > 0) + (uint32_t)b->gathers));
         hop_barrier_init(e, s.left, b->threads);
     }
     hop_barrier_init_fence(e);
@@ -417,17 +441,51 @@ static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s)
     emit_pop(e);
 }
 
+/* Rows from a turn to the next. */
+static LLVMValueRef step_of(const BandTurns *t) {
+    const Gpu *g = t->b->r.team.g;
+    Emit *e = g->e;
+    if (t->b->dealt) return t->step;
+    return LLVMBuildMul(e->b, emit_expr(e, g->k->axes[0].extent), emit_i64(e, t->held), "");
+}
+
+static LLVMValueRef lane_of(const BandTurns *t) {
+    Emit *e = t->b->r.team.g->e;
+    return LLVMBuildSub(e->b, t->b->r.team.g->tid, emit_i64(e, t->b->threads), "");
+}
+
+/* Stage, round and number of the turn behind. */
+static void next_turn(const Band *b, LLVMValueRef *const x, LLVMValueRef *to) {
+    Emit *e = b->r.team.g->e;
+    HV next = hop_addi(e, x[0], 1), wraps = hop_is(e, next, b->stages);
+    to[0] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
+    to[1] = LLVMBuildXor(e->b, x[1], LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
+    to[2] = hop_addi(e, x[2], 1);
+}
+
+/* The turn that had the stage of turn number `turn` before, if there was one, has left it. */
+static void end_turn(const BandTurns *t, LLVMValueRef row, HV turn, HV round, const BandStage *s) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    EmitIf full;
+    emit_if_begin(e, &full, LLVMBuildICmp(e->b, LLVMIntSGE, turn, hop_i(e, b->stages), ""));
+    hop_barrier_wait(e, s->left, LLVMBuildXor(e->b, round, hop_i(e, 1), ""));
+    LLVMValueRef ahead = LLVMBuildMul(e->b, step_of(t), emit_i64(e, b->stages), "");
+    row = LLVMBuildSub(e->b, row, ahead, "");
+    for (uint32_t j = 0; j < b->nresults && b->gathers; j++)
+        band_results_send(t, j, row, lane_of(t), first_at(t, b->nown + j, row, s->rows));
+    emit_if_end(e, &full);
+}
+
 /* A turn, number `turn`: when its place is left and all blocks have come so far. */
 static void fetch_turn(const BandTurns *t, LLVMValueRef row, HV turn, HV round,
                        const BandStage *s) {
     const Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    EmitIf full, one;
-    LLVMValueRef lane = LLVMBuildSub(e->b, g->tid, emit_i64(e, b->threads), "");
-    emit_if_begin(e, &full, LLVMBuildICmp(e->b, LLVMIntSGE, turn, hop_i(e, b->stages), ""));
-    hop_barrier_wait(e, s->left, LLVMBuildXor(e->b, round, hop_i(e, 1), ""));
-    emit_if_end(e, &full);
+    EmitIf one;
+    LLVMValueRef lane = lane_of(t);
+    end_turn(t, row, turn, round, s);
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), ""));
     band_pace_turn(&t->pace, turn);
     if (b->dealt)
@@ -437,6 +495,26 @@ static void fetch_turn(const BandTurns *t, LLVMValueRef row, HV turn, HV round,
     emit_if_end(e, &one);
     hop_warp_sync(e);
     if (t->ncopied) fetch_numbers(t, row, lane, s);
+    if (b->gathers) band_results_read(t, lane, s->bar);
+}
+
+/* What is left in the stages when all turns have been asked for. state: stage, round, turn. */
+static void send_last(const BandTurns *t, LLVMValueRef row, LLVMValueRef step,
+                      LLVMValueRef *const state) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1);
+    *l = emit_loop(e, 4);
+    for (uint32_t i = 0; i < 3; i++) l->init[i] = state[i];
+    l->init[3] = row;
+    emit_loop_begin(e, l, "left", zero, emit_i64(e, b->stages), one, false);
+    next_turn(b, l->phi, l->next);
+    l->next[3] = LLVMBuildAdd(e->b, l->phi[3], step, "");
+    BandStage s = band_stage_at(t, l->phi[0]);
+    end_turn(t, l->phi[3], l->phi[2], l->phi[1], &s);
+    emit_loop_end(e, l);
+    band_results_read(t, lane_of(t), t->sent);
 }
 
 void band_fetcher(const BandTurns *t) {
@@ -445,18 +523,14 @@ void band_fetcher(const BandTurns *t) {
     Emit *e = g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     EmitIf one;
-    LLVMValueRef rows = emit_i64(e, t->held), blocks = emit_expr(e, g->k->axes[0].extent);
-    LLVMValueRef first = LLVMBuildMul(e->b, b->owner, rows, "");
-    LLVMValueRef end = emit_expr(e, t->rows), step = LLVMBuildMul(e->b, blocks, rows, "");
-    if (b->dealt) first = t->first, end = t->end, step = t->step;
+    LLVMValueRef first = LLVMBuildMul(e->b, b->owner, emit_i64(e, t->held), "");
+    LLVMValueRef end = emit_expr(e, t->rows), step = step_of(t);
+    if (b->dealt) first = t->first, end = t->end;
     *l = emit_loop(e, 3);
     for (uint32_t i = 0; i < 3; i++) l->init[i] = hop_i(e, 0);
     emit_loop_begin(e, l, "turn", first, end, step, false);
     HV stage = l->phi[0], round = l->phi[1], turn = l->phi[2];
-    HV next = hop_addi(e, stage, 1), wraps = hop_is(e, next, b->stages);
-    l->next[0] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
-    l->next[1] = LLVMBuildXor(e->b, round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
-    l->next[2] = hop_addi(e, turn, 1);
+    next_turn(b, l->phi, l->next);
     BandStage s = band_stage_at(t, stage);
     fetch_turn(t, l->i, turn, round, &s);
     emit_loop_end(e, l);
@@ -464,4 +538,8 @@ void band_fetcher(const BandTurns *t) {
     emit_if_begin(e, &one, leads);
     band_pace_end(&t->pace, l->out[2]);
     emit_if_end(e, &one);
+    if (!b->gathers) return;
+    LLVMValueRef turns = LLVMBuildZExt(e->b, l->out[2], e->i64, "");
+    LLVMValueRef row = LLVMBuildAdd(e->b, first, LLVMBuildMul(e->b, turns, step, ""), "");
+    send_last(t, row, step, l->out);
 }

@@ -164,8 +164,25 @@ static const Fetching dealt_few[] = {
     {769, 896, 224, 4, 5, true, true, true, false, false, 0},
 };
 /* Of rows of `least` to `most` columns that start at any element: as many stages as there is room
- * for, up to these. */
+ * for, up to these. Forms that do not read rows again are for results that leave in one piece
+ * (results.c), those behind them for others, and where the assembler spills. */
 static const Fetching started_rows[] = {
+    {1, 96, 480, 3, 4, false, false, false, false, false, 0},
+    {97, 128, 480, 4, 4, false, false, false, false, false, 0},
+    {129, 160, 384, 5, 4, false, false, false, false, true, 0},
+    {161, 192, 480, 3, 4, false, false, false, false, false, 0},
+    {193, 256, 480, 4, 4, false, false, false, false, false, 0},
+    {257, 320, 384, 5, 4, false, false, false, false, true, 0},
+    {385, 512, 384, 4, 4, false, false, false, false, true, 0},
+    {513, 640, 384, 5, 4, false, false, false, false, true, 0},
+    {769, 1024, 384, 4, 4, false, false, false, false, true, 0},
+    {1025, 1536, 480, 4, 4, false, false, false, false, false, 0},
+    {1537, 1920, 384, 5, 4, false, false, false, false, true, 0},
+    {1921, 2304, 384, 6, 4, false, false, false, false, true, 0},
+    {2305, 2560, 384, 5, 4, false, false, false, false, true, 0},
+    {2561, 3072, 384, 4, 4, false, false, false, false, true, 0},
+    {3073, 3840, 384, 5, 4, false, false, false, false, true, 0},
+    {3841, 4608, 384, 6, 4, false, false, false, false, true, 0},
     {1, 96, 480, 3, 4, true, false, true, false, false, 0},
     {97, 128, 480, 4, 4, true, false, true, false, false, 0},
     {129, 160, 384, 5, 4, true, false, true, false, true, 0},
@@ -193,6 +210,16 @@ static const Fetching started_rows[] = {
 /* The same of lengths at which vectors of half as many elements are sooner, unless all rows start
  * with a whole one: more teams start alike, and fewer threads idle. */
 static const Fetching started_halves[] = {
+    {1, 72, 384, 9, 4, false, false, false, false, false, 0},
+    {73, 80, 384, 10, 4, false, false, false, false, true, 0},
+    {1, 80, 480, 5, 4, false, false, false, false, false, 0},
+    {81, 88, 384, 11, 4, false, false, false, false, true, 0},
+    {81, 96, 480, 6, 4, false, false, false, false, false, 0},
+    {97, 112, 480, 7, 4, false, false, false, false, false, 0},
+    {113, 128, 384, 8, 4, false, false, false, false, true, 0},
+    {129, 144, 384, 9, 4, false, false, false, false, true, 0},
+    {161, 192, 480, 6, 4, false, false, false, false, false, 0},
+    {385, 448, 480, 7, 4, false, false, false, false, false, 0},
     {1, 80, 480, 5, 4, true, false, true, false, false, 0},
     {81, 96, 480, 6, 4, true, false, true, false, false, 0},
     {97, 112, 480, 7, 4, true, false, true, false, false, 0},
@@ -203,7 +230,11 @@ static const Fetching started_halves[] = {
     {1, 192, 192, 8, 4, true, false, true, false, false, 0},
     {385, 448, 192, 7, 4, true, false, true, false, false, 0},
 };
-enum { STARTED_UNIT = 4 };
+enum {
+    STARTED_UNIT = 4,
+    FEW_COLUMNS =
+        72, /* vectors of a row of so few are halves, whether it starts with a whole one */
+};
 
 /* Sums of a thread's vector that are many; vectors of a row that are few, or not so many (idle). */
 enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
@@ -213,11 +244,29 @@ enum { MANY = 16, FEW = 16, MIDDLE = 64, WARPGROUP = 128 };
  * over 4,096 in turns of 32 KB 102.4 for 99.6). */
 enum { LARGE_TURN = 28 * 1024 };
 
+/* Rows are read and stored in elements of two bytes. Of larger ones ends take little of the time,
+ * and results beside them would leave no room for as many turns. */
+static bool is_narrow(const Band *b) {
+    const Gpu *g = b->r.team.g;
+    const uint32_t both = b->r.axes | 1u << b->turn;
+    bool is = true;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const uint16_t op = g->k->ops[v].op;
+        if ((op == K_kload || op == K_kstore) && (g->rows->dom[v] & both) == both)
+            is &= band_element(b, v) == 2;
+    }
+    return is;
+}
+
 uint32_t band_unit(const Band *b) {
-    if (b->columns % STARTED_UNIT == 0) return STARTED_UNIT;
-    for (size_t i = 0; i < sizeof started_halves / sizeof *started_halves; i++)
-        if (b->columns >= started_halves[i].least && b->columns <= started_halves[i].most)
+    const bool narrow = is_narrow(b);
+    if (b->columns % STARTED_UNIT == 0 && (!narrow || b->columns > FEW_COLUMNS))
+        return STARTED_UNIT;
+    for (size_t i = 0; i < sizeof started_halves / sizeof *started_halves; i++) {
+        const Fetching *f = &started_halves[i];
+        if (f->again != narrow && b->columns >= f->least && b->columns <= f->most)
             return STARTED_UNIT / 2;
+    }
     return STARTED_UNIT;
 }
 
@@ -259,13 +308,14 @@ static uint32_t tailed_team(uint32_t most) {
 }
 
 /* Threads of a team are those that its vectors take, in whole warps; below that a power of two. */
-static uint32_t fetched_team(int64_t n, const Fetching *f) {
+static uint32_t fetched_team(const Band *b, int64_t n, const Fetching *f) {
     uint32_t t = (uint32_t)((n + f->pieces - 1) / f->pieces), least = LEAST_TEAM;
     if (f->tail) {
         const uint32_t most = (uint32_t)n / f->pieces;
         return tailed_team(most < f->threads ? most : f->threads);
     }
     if (t > 32) return (t + 31) / 32 * 32;
+    if (b->starts) least /= 2; /* teams of a warp lie apart (apart_of) */
     while (least < t) least *= 2;
     return least;
 }
@@ -290,7 +340,8 @@ static uint32_t fixed_bytes(const Band *b, uint32_t vectors) {
 static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t bytes) {
     const uint32_t shared = b->r.team.g->m->shared - RESERVED;
     if (b->starts) {
-        const uint32_t n = (shared - fixed_bytes(b, f->pieces * t)) / bytes;
+        const uint32_t kept = f->kept ? fixed_bytes(b, f->pieces * t) : 0;
+        const uint32_t n = (shared - kept) / bytes;
         return n < f->stages ? n : f->stages;
     }
     if (!b->dealt) return f->stages;
@@ -308,7 +359,7 @@ static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t
  * 134.5 us, here 100.5; over 1,544 105.2, 107.6). Rows that start at any element have no other way.
  */
 static uint32_t idle(const Band *b, int64_t n, const Fetching *f) {
-    const uint32_t t = fetched_team(n, f);
+    const uint32_t t = fetched_team(b, n, f);
     const int64_t room = (int64_t)t * f->pieces, other = (int64_t)team_of(n, 2) * 2;
     if (f->tail) return 0;
     const bool some = n * 8 >= room * 6;
@@ -353,17 +404,51 @@ static int64_t whole_bytes(const Band *b) {
     return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes)) * BAND_PIECE;
 }
 
+/* Shared memory answers a line at once, and of each of its banks one word: how often it is asked
+ * for what a warp's teams read together, if their rows lie so far from one to the next. */
+static uint32_t times_asked(const Band *b, uint32_t apart) {
+    const uint32_t each = band_element(b, b->own[0]), vector = b->unit * each;
+    const uint32_t together = BAND_LINE / vector;
+    uint32_t all = 0;
+    for (uint32_t first = 0; first < GPU_WARP; first += together) {
+        uint32_t asked[BAND_LINE / 4] = {0}, most = 0;
+        for (uint32_t i = 0; i < together * vector / 4; i++) {
+            const uint32_t thread = first + i * 4 / vector;
+            const int64_t row = (int64_t)(thread / b->r.team.size) * apart * b->columns * each;
+            const int64_t at = row / vector * vector + thread % b->r.team.size * vector;
+            uint32_t *n = &asked[(at + i * 4 % vector) % BAND_LINE / 4];
+            if (++*n > most) most = *n;
+        }
+        all += most;
+    }
+    return all;
+}
+
+/* Rows from one of a warp's teams to the next. Neighbours mostly lie at the same few banks
+ * (layernorm's gradient over 65 columns by teams of eight 121.3 us, so 111.8). */
+static uint32_t apart_of(const Band *b) {
+    const uint32_t warps = b->threads / GPU_WARP;
+    uint32_t best = 1;
+    if (!b->gathers || b->side < 2) return 1;
+    for (uint32_t n = 2; n <= warps; n++)
+        if (warps % n == 0 && times_asked(b, n) < times_asked(b, best)) best = n;
+    return best;
+}
+
 /* Rows of n vectors in that form: false: it is not for them, or there is no room. Where folds
  * follow each other no row is finished later. */
 static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
-    const uint32_t t = fetched_team(n, f), threads = threads_of(b, f, t);
+    const uint32_t t = fetched_team(b, n, f), threads = threads_of(b, f, t);
     if (f->late && (b->behind || t <= GPU_WARP)) return false;
     const int64_t length = b->starts ? b->columns : n;
     if (length < f->least || length > f->most || t > f->threads || !threads) return false;
     if (f->tail && !tails_hold(b, n, t, f)) return false;
     const uint32_t teams = threads / t;
     if (teams > 1 && !band_rows_touch(b)) return false;
+    const bool gathers = b->starts && is_narrow(b) && b->nresults && !f->late;
+    if (b->starts && !f->again && !gathers) return false;
+    b->gathers = gathers && (t <= GPU_WARP || !f->again);
     b->skewed = b->dealt || n * teams * BAND_PIECE % BAND_LINE || whole_bytes(b) % BAND_LINE;
     const uint32_t bytes = band_turn_bytes(b, teams) + beside_fetched(b, teams * b->mates);
     const uint32_t stages = stages_of(b, f, b->starts ? threads : t, bytes);
@@ -371,6 +456,7 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     b->r.team.size = t, b->r.pieces = f->pieces + (f->tail > 0), b->r.tail = f->tail;
     b->threads = threads, b->teams = teams;
     b->side = t < 32 ? 32 / t : 1;
+    b->apart = apart_of(b);
     b->stages = stages;
     b->lead = b->dealt || b->row_bytes * teams < LARGE_TURN ? 1 : 0;
     b->registers = registers_of(b, f, threads);

@@ -176,25 +176,21 @@ static LLVMValueRef edge_word(const Band *b, uint32_t u, uint32_t word) {
     return LLVMBuildExtractElement(e->b, b->edge[u], emit_i(e, e->i32, word), "");
 }
 
-void band_store_started(const Band *b, uint32_t u, KVal store) {
+/* All elements of vector u are the row's (i1). */
+static LLVMValueRef is_whole(const Band *b, uint32_t u) {
     Emit *e = b->r.team.g->e;
-    EmitIf whole;
-    const KOp *o = &e->k->ops[store];
-    const uint32_t lanes = e->lanes, per = lanes < 4 ? lanes : 4;
-    const uint32_t bytes = (uint32_t)dtype_bytes(e->k->params[o->buf].dtype);
-    LLVMValueRef x = emit_value_lanes(e, o->in[0]), all = NULL, to;
-    for (uint32_t i = 0; i < lanes; i += per) {
-        const int64_t ones = (INT64_C(1) << 8 * per) - 1;
-        LLVMValueRef is =
-            LLVMBuildICmp(e->b, LLVMIntEQ, edge_word(b, u, i / 4), emit_i(e, e->i32, ones), "");
-        all = band_both(e, all, is);
+    LLVMValueRef all = NULL;
+    for (uint32_t i = 0; i < e->lanes; i += 4) {
+        const uint32_t n = e->lanes < 4 ? e->lanes : 4;
+        HV ones = emit_i(e, e->i32, (INT64_C(1) << 8 * n) - 1);
+        all = band_both(e, all, LLVMBuildICmp(e->b, LLVMIntEQ, edge_word(b, u, i / 4), ones, ""));
     }
-    emit_if_begin(e, &whole, all);
-    emit_store(e, store);
-    emit_if_end(e, &whole);
-    to = emit_address(e, o->buf, o->index);
-    emit_if_begin(e, &whole, LLVMBuildNot(e->b, all, ""));
-    for (uint32_t i = 0; i < lanes; i++) {
+    return all;
+}
+
+static void store_own(const Band *b, uint32_t u, LLVMValueRef x, LLVMValueRef to, uint32_t bytes) {
+    Emit *e = b->r.team.g->e;
+    for (uint32_t i = 0; i < e->lanes; i++) {
         EmitIf own;
         LLVMValueRef is = hop_andi(e, edge_word(b, u, i / 4), INT64_C(1) << 8 * (i % 4));
         emit_if_begin(e, &own, LLVMBuildNot(e->b, hop_is(e, is, 0), ""));
@@ -202,7 +198,24 @@ void band_store_started(const Band *b, uint32_t u, KVal store) {
         emit_store_ptr(e, one, emit_gep(e, LLVMTypeOf(one), to, emit_i64(e, i)), bytes);
         emit_if_end(e, &own);
     }
-    emit_if_end(e, &whole);
+}
+
+void band_store_started(const Band *b, uint32_t u, KVal store, LLVMValueRef to) {
+    Emit *e = b->r.team.g->e;
+    EmitIf is;
+    const uint32_t bytes = band_element(b, store);
+    LLVMValueRef x = emit_value_lanes(e, e->k->ops[store].in[0]);
+    if (e->lanes == 2) {
+        store_own(b, u, x, to, bytes);
+        return;
+    }
+    LLVMValueRef all = is_whole(b, u);
+    emit_if_begin(e, &is, all);
+    emit_store_ptr(e, x, to, e->lanes * bytes);
+    emit_if_end(e, &is);
+    emit_if_begin(e, &is, LLVMBuildNot(e->b, all, ""));
+    store_own(b, u, x, to, bytes);
+    emit_if_end(e, &is);
 }
 
 /* --- Sums of a block -------------------------------------------------------------------------- */

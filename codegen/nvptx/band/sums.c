@@ -20,22 +20,57 @@ void band_add(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, boo
     row_exit(h, outer);
 }
 
-static void store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
+void band_make(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
+    const Passes *rows = b->r.team.g->rows;
+    Emit *e = b->r.team.g->e;
+    band_add(b, h, u, inside, false, acc);
+    EmitScope *outer = row_enter(h, u);
+    for (uint32_t i = 0; i < rows->npasses; i++)
+        for (uint32_t s = 0; rows->pass[i].axes && s < rows->pass[i].nstores; s++)
+            (void)emit_value(e, e->k->ops[rows->pass[i].stores[s]].in[0]);
+    row_exit(h, outer);
+}
+
+static LLVMValueRef place_of(const Band *b, KVal store) {
+    Emit *e = b->r.team.g->e;
+    return emit_address(e, e->k->ops[store].buf, e->k->ops[store].index);
+}
+
+static uint32_t room_of(const Band *b, KVal store) {
+    uint32_t i = 0;
+    while (b->result[i] != store) i++;
+    return b->nown + i;
+}
+
+/* Into the turn's stage (results.c). */
+static void gather(const BandTurns *t, uint32_t u, KVal store) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef x = emit_value_lanes(e, e->k->ops[store].in[0]);
+    HV at = hop_pointer(e, band_turn_place(t, room_of(b, store), u));
+    if (band_is_edge(b, u))
+        band_store_started(b, u, store, at);
+    else
+        emit_store_ptr(e, x, at, band_vector_bytes(b, store));
+}
+
+void band_store(const Band *b, const BandTurns *t, const Held *h, uint32_t u, LLVMValueRef inside) {
     const Passes *rows = b->r.team.g->rows;
     Emit *e = b->r.team.g->e;
     EmitScope *outer = row_enter(h, u);
-    LLVMValueRef live = band_both(e, inside, h->live[u]);
+    const bool edge = band_is_edge(b, u), gathers = t && b->gathers;
+    LLVMValueRef live = gathers && edge ? inside : band_both(e, inside, h->live[u]);
     EmitIf there;
     for (uint32_t i = 0; i < rows->npasses; i++) {
         const Pass *p = &rows->pass[i];
         if (!p->axes || !p->nstores) continue;
-        for (uint32_t s = 0; s < p->nstores; s++)
-            (void)emit_value(e, e->k->ops[p->stores[s]].in[0]);
         if (live) emit_if_begin(e, &there, live);
         for (uint32_t s = 0; s < p->nstores; s++) {
-            if (band_is_edge(b, u) && b->starts)
-                band_store_started(b, u, p->stores[s]);
-            else if (band_is_edge(b, u))
+            if (gathers)
+                gather(t, u, p->stores[s]);
+            else if (edge && b->starts)
+                band_store_started(b, u, p->stores[s], place_of(b, p->stores[s]));
+            else if (edge)
                 band_store_edge(b, u, p->stores[s]);
             else
                 emit_store(e, p->stores[s]);
@@ -45,9 +80,10 @@ static void store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
     row_exit(h, outer);
 }
 
-void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
-    band_add(b, h, u, inside, false, acc);
-    store_vector(b, h, u, inside);
+void band_finish(const Band *b, const BandTurns *t, const Held *h, uint32_t u, LLVMValueRef inside,
+                 LLVMValueRef *acc) {
+    band_make(b, h, u, inside, acc);
+    band_store(b, t, h, u, inside);
 }
 
 void band_store_once(Band *b, LLVMValueRef inside) {

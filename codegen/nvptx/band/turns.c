@@ -168,10 +168,12 @@ static void meet(const BandTurns *t) {
         gpu_team_sync(&t->b->r.team);
 }
 
-/* The thread has read what is there of this turn. Each one arrives: compute-sanitizer's racecheck
- * takes an arrival for the order of that thread's reads alone, and 32 take no longer than one. */
+/* The thread has read what is there of this turn, and left its results there, if they are gathered.
+ * Each one arrives: compute-sanitizer's racecheck takes an arrival for the order of that thread's
+ * reads alone, and 32 take no longer than one. */
 void band_turn_leave(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
+    if (t->b->gathers) hop_fence_async(e);
     hop_barrier_arrive(e, band_stage_at(t, t->stage).left, LLVMConstInt(e->i1, 1, false));
 }
 
@@ -180,7 +182,7 @@ void band_turn_leave(const BandTurns *t) {
 static void request_next(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
     if (t->b->fetched) {
-        if (!t->b->again) band_turn_leave(t);
+        if (!t->b->again && !t->b->gathers) band_turn_leave(t);
         return;
     }
     const uint32_t stages = t->b->stages - t->b->again;
@@ -330,13 +332,18 @@ static void run_row(BandTurns *t, bool full, LLVMValueRef *acc) {
     meet(t);
     request_next(t);
     if (b->again) inside = begin_again(t, full, &h);
+    /* What is read again of a warp's own row would be read behind stores, which may be anywhere. */
+    const bool last = b->gathers && b->r.team.size <= GPU_WARP;
     for (uint32_t u = 0; u < b->r.pieces; u++) {
         if (b->again) band_turn_vector(t, &h, u);
-        if (b->again && b->fetched && u + 1 == b->r.pieces) band_turn_leave(t);
-        band_finish(b, &h, u, inside, acc);
+        if (b->again && b->fetched && !b->gathers && u + 1 == b->r.pieces) band_turn_leave(t);
+        band_make(b, &h, u, inside, acc);
+        if (!last) band_store(b, t, &h, u, inside);
     }
+    for (uint32_t u = 0; u < b->r.pieces && last; u++) band_store(b, t, &h, u, inside);
     band_store_once(b, inside);
     emit_pop(e);
+    if (b->gathers) band_turn_leave(t);
 }
 
 /* Turns are counted: not only whether their number is odd is asked for. */
@@ -380,6 +387,14 @@ static void walk_turns(BandTurns *t, LLVMValueRef end, bool full, LLVMValueRef *
 
 /* --- All rows of a block ---------------------------------------------------------------------- */
 
+LLVMValueRef band_place_of(const Band *b, LLVMValueRef warp, LLVMValueRef own) {
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef apart = emit_i64(e, b->apart), some = LLVMBuildUDiv(e->b, warp, apart, "");
+    some = LLVMBuildMul(e->b, some, emit_i64(e, b->side), "");
+    LLVMValueRef at = LLVMBuildMul(e->b, LLVMBuildAdd(e->b, some, own, ""), apart, "");
+    return LLVMBuildAdd(e->b, at, LLVMBuildURem(e->b, warp, apart, ""), "");
+}
+
 static void place_group(BandTurns *t) {
     Band *b = t->b;
     Gpu *g = b->r.team.g;
@@ -391,8 +406,15 @@ static void place_group(BandTurns *t) {
     t->own = LLVMBuildLShr(e->b, LLVMBuildAnd(e->b, g->tid, emit_i64(e, 31), ""),
                            emit_i64(e, __builtin_ctz(b->r.team.size)), "");
     t->first = LLVMBuildMul(e->b, b->owner, emit_i64(e, n), "");
-    t->first = LLVMBuildAdd(e->b, t->first, t->group, "");
-    t->first = LLVMBuildMul(e->b, t->first, emit_i64(e, t->side), "");
+    if (b->apart == 1) {
+        t->first = LLVMBuildAdd(e->b, t->first, t->group, "");
+        t->first = LLVMBuildMul(e->b, t->first, emit_i64(e, t->side), "");
+    } else {
+        t->own = LLVMBuildMul(e->b, t->own, emit_i64(e, b->apart), "");
+        t->first = LLVMBuildMul(e->b, t->first, emit_i64(e, t->side), "");
+        LLVMValueRef place = band_place_of(b, t->group, emit_i64(e, 0));
+        t->first = LLVMBuildAdd(e->b, t->first, place, "");
+    }
     t->step = LLVMBuildMul(e->b, blocks, emit_i64(e, (int64_t)n * t->side), "");
     t->held = b->fetched ? b->teams * b->mates : t->side;
     if (b->mates == 1 && t->held > 1) t->place = b->fetched ? b->team : t->own;
@@ -428,9 +450,9 @@ void band_turns_all(BandTurns *t, LLVMValueRef *acc) {
     LLVMValueRef *state = acc + t->nacc;
     state[0] = t->first, state[1] = state[2] = hop_i(e, 0), state[3] = emit_i64(e, 0);
     if (is_counted(b)) state[3] = hop_i(e, 0);
-    LLVMValueRef rows = emit_expr(e, t->rows), full = emit_i64(e, t->side - 1);
+    LLVMValueRef rows = emit_expr(e, t->rows), full = emit_i64(e, (t->side - 1) * b->apart);
     walk_turns(t, LLVMBuildSub(e->b, rows, full, ""), true, acc);
-    Expr rest = expr_mod(e->exprs, t->rows, expr_const(e->exprs, t->side));
+    Expr rest = expr_mod(e->exprs, t->rows, expr_const(e->exprs, t->side * b->apart));
     if (!expr_is_value(e->exprs, rest, 0)) walk_turns(t, rows, false, acc);
 }
 
