@@ -20,8 +20,11 @@ extern void *__libc_calloc(size_t n, size_t m);
 extern void __libc_free(void *p);
 extern char __executable_start, etext;
 
-static _Atomic(void *) *slot(const void *p) {
-    return &live[((uintptr_t)p >> 4) % (sizeof live / sizeof *live)];
+/* Each has one of so many places: threads' heaps are alike, so that a few meet in the first. */
+enum { PLACES = 64 };
+
+static _Atomic(void *) *slot(const void *p, uint32_t i) {
+    return &live[(((uintptr_t)p >> 4) + i) % (sizeof live / sizeof *live)];
 }
 
 /* LLVM ends the process when its own memory runs out: only calls from here on are counted. */
@@ -33,7 +36,10 @@ static bool refused(void) {
     return fail_at >= 0 && fail_at-- == 0;
 }
 static void *noted(void *p) {
-    if (p) atomic_store(slot(p), p);
+    for (uint32_t i = 0; p && i < PLACES; i++) {
+        void *none = NULL;
+        if (atomic_compare_exchange_strong(slot(p, i), &none, p)) break;
+    }
     return p;
 }
 void *calloc(size_t n, size_t m) {
@@ -45,8 +51,11 @@ void *malloc(size_t n) {
     return refused() ? NULL : noted(__libc_malloc(n));
 }
 void free(void *p) {
-    void *same = p;
-    if (p) atomic_compare_exchange_strong(slot(p), &same, NULL);
+    for (uint32_t i = 0; p && i < PLACES; i++) {
+        void *same = p;
+        if (atomic_load(slot(p, i)) == p && atomic_compare_exchange_strong(slot(p, i), &same, NULL))
+            break;
+    }
     __libc_free(p);
 }
 #pragma GCC visibility pop
