@@ -82,13 +82,21 @@ static graphc_status take_up(Loop *l, const Checkpoint *c) {
     return st;
 }
 
+graphc_status loop_check_folder(const char *folder, bool resume, ErrorText e) {
+    char *checkpoints = folder_join(folder, "checkpoints");
+    if (!checkpoints) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory to train");
+    const bool any = checkpoint_any(checkpoints);
+    free(checkpoints);
+    if (!any || resume) return GRAPHC_OK;
+    return error_set(e, GRAPHC_USAGE, "%s has a run already: resume it, or take another folder",
+                     folder);
+}
+
 /* A run that was killed before its first checkpoint begins again. */
 static graphc_status find_run(Loop *l) {
     Checkpoint c;
+    GC_TRY(loop_check_folder(l->o->folder, l->o->resume, l->e));
     if (!checkpoint_any(l->checkpoints)) return GRAPHC_OK;
-    if (!l->o->resume)
-        return error_set(l->e, GRAPHC_USAGE,
-                         "%s has a run already: resume it, or take another folder", l->o->folder);
     GC_TRY(checkpoint_open(l->checkpoints, "latest", &c, l->e));
     graphc_status st = take_up(l, &c);
     checkpoint_close(&c);

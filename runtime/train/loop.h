@@ -75,6 +75,9 @@ typedef struct LoopEnd {
     uint64_t left_out;   /* held-out rows that no evaluation took (train_run) */
 } LoopEnd;
 
+/* GRAPHC_USAGE: the folder has a run already, and it is not to go on. loop_run says so, too; asked
+ * before a plan is made it costs nobody's time. */
+GRAPHC_MUST_USE graphc_status loop_check_folder(const char *folder, bool resume, ErrorText e);
 /* Runs to the end. Writes folder/config.json, log.jsonl, log.html and checkpoints. GRAPHC_USAGE:
  * options, another process trains there, or the folder has a run already and it is not to go on:
  * that one stays as it is. GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME: a

@@ -260,6 +260,7 @@ def killed(tmp):
     same = lambda f: open(f"{tmp}/parts/{f}", "rb").read() == open(f"{tmp}/whole/{f}", "rb").read()
     check(same("model.safetensors") and same("checkpoints/step-00000080/state.safetensors"), "weights after kills")
     check("has a run already" in run(*args, "-o", f"{tmp}/whole", status=2), "a second run in one folder")
+    check("has a run already" in run("train", f"{tmp}/none.onnx", *args[2:], "-o", f"{tmp}/whole", status=2), "it is known before there is a model")
     err = run(*args, "--lr", "2e-2", "-o", f"{tmp}/whole", "--resume", status=2)
     check("--lr was 0.01, is 0.02" in err, err)
 

@@ -117,8 +117,14 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
 }
 
 graphc_status cmd_train(Cli *c) {
-    GC_TRY(train_check(c));
+    char why[1024];
     Pipeline p;
+    GC_TRY(train_check(c));
+    if (!c->train.plan_only) {
+        graphc_status st =
+            loop_check_folder(c->output, c->train.resume, (ErrorText){why, sizeof why});
+        if (st != GRAPHC_OK) return failed(c, st, why);
+    }
     graphc_training training = train_compile_options(c);
     graphc_session_options device = GRAPHC_SESSION_OPTIONS_INIT;
     CliSession probe = {.cli = c};
