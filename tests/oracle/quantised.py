@@ -78,6 +78,8 @@ def all_cases():
         cases += [Case("dynamic", np.uint8, np.int8, 0, 0, k, n, m), Case("qdq", np.int8, np.int8, 5, 0, k, n, m, columns=True)]
     cases.append(Case("qdq", np.int8, np.int8, 4, 0, 16, 64, (8, 3, 1), columns=True, groups=2))
     cases.append(Case("qdq", np.uint8, np.int8, 9, 0, 3, 32, (11, 3, 2)))  # three channels: a fourth of zeros
+    cases += [Case("qdq", np.uint8, np.int8, 0, 0, k, n, m) for k, n, m in  # a last panel of one vector, or less
+              ((3, 64, (11, 3, 2)), (64, 98, (9, 3, 1)), (20, 160, 37), (64, 64, 70), (132, 149, 19))]
     cases += [Case("qdq", x, w, z, 128 if w is np.uint8 else 0, k, 40, (10, t, s), columns=z > 0) for x, w, z, k, t, s in
               ((np.int8, np.int8, -9, 3, 7, 2), (np.uint8, np.uint8, 77, 2, 5, 1), (np.int8, np.uint8, 127, 6, 3, 1), (np.uint8, np.int8, 255, 1, 3, 1))]
     cases += [Case("qdq", np.uint8, w, 0, 0, k, 16, 2, full=True) for w, k in ((np.int8, 70000), (np.uint8, 40000))]

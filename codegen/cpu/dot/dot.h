@@ -145,6 +145,8 @@ typedef struct Dot {
     LLVMValueRef span0, span1, row0; /* those that share a table; the first row of span0 */
     LLVMValueRef slice_row;          /* the block's first row, counted from row0 */
     Expr panel, n0;                  /* panel number; first column */
+    Expr second;        /* first column of vector 1, if not right behind vector 0's; else 0 */
+    LLVMValueRef apart; /* ... bytes from vector 0's weights to its own */
 } Dot;
 
 /* dot_parts.c */
@@ -154,6 +156,7 @@ void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current
 void dot_bind_lanes(Dot *d, const DotGroup *g, Expr base, LLVMValueRef mask, bool aligned);
 /* ... over columns. */
 void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
+Expr dot_column(Dot *d, uint32_t j); /* the first one of vector j of the sub-panel */
 /* Of nv vectors of columns from d->n0 on, those that there are; NULL: all. */
 void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask);
 /* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
@@ -206,6 +209,7 @@ bool dot_costly_copy(Dot *d, uint32_t i);   /* its columns do not lie side by si
 bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
 void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after all */
 bool dot_may_make(Dot *d, uint32_t i);      /* a copied one; needs blocks */
+Expr dot_rows_of_panel(Dot *d);             /* with those that fill its last group */
 void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */
 
 typedef struct DotAhead {

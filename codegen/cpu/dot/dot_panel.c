@@ -6,6 +6,41 @@ LLVMValueRef dot_into_panel(Dot *d) {
     return emit_expr(d->e, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)));
 }
 
+/* Whether the last two panels, three vectors and one, are walked as two of two. */
+static bool evens_panels(Dot *d) {
+    int64_t n;
+    if (!d->quads || !d->e->isa->multiply_quads || d->amx.on || d->width != DOT_PANEL) return false;
+    return expr_is_const(d->p, d->n.size, &n) && n > DOT_PANEL &&
+           (n - 1) % DOT_PANEL < (int64_t)d->lanes;
+}
+
+/* A single vector of columns in the last panel would be all loads and few sums: it takes the one
+ * before it along, whose place is the end of the panel before. */
+static void even_panels(Dot *d, DotColumns *at, void *ctx) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    EmitIf whole, two;
+    const int64_t n = expr_value(p, d->n.size), lanes = (int64_t)d->lanes;
+    const Expr last = expr_const(p, (n - 1) / DOT_PANEL);
+    const Expr before = expr_addi(p, last, -1), is_last = expr_le(p, last, d->panel);
+    LLVMValueRef few =
+        LLVMBuildICmp(e->b, LLVMIntSGE, emit_expr(e, d->panel), emit_expr(e, before), "");
+    if (n > 2 * DOT_PANEL) {
+        emit_if_begin(e, &whole, LLVMBuildNot(e->b, few, ""));
+        at(d, d->nv, false, ctx);
+        emit_if_end(e, &whole);
+    }
+    emit_if_begin(e, &two, few);
+    const Expr back = expr_sub(p, expr_const(p, (DOT_PANEL - lanes) * 4),
+                               expr_muli(p, dot_rows_of_panel(d), DOT_PANEL));
+    d->second =
+        expr_add(p, d->n0, expr_select(p, is_last, expr_const(p, -lanes), expr_const(p, lanes)));
+    d->apart = emit_expr(e, expr_select(p, is_last, back, expr_const(p, lanes * 4)));
+    at(d, 2, n % lanes != 0, ctx);
+    d->second = 0;
+    emit_if_end(e, &two);
+}
+
 static void sub_panel(Dot *d, DotColumns *at, void *ctx) {
     Emit *e = d->e;
     ExprPool *p = d->p;
@@ -37,6 +72,10 @@ void dot_sub_panels(Dot *d, DotColumns *at, void *ctx) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     d->n0 = expr_muli(p, d->panel, DOT_PANEL);
+    if (evens_panels(d)) {
+        even_panels(d, at, ctx);
+        return;
+    }
     if (d->width >= DOT_PANEL) {
         sub_panel(d, at, ctx);
         return;

@@ -40,11 +40,16 @@ void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
     dot_bind_lanes(d, &d->n, base, mask, true);
 }
 
+Expr dot_column(Dot *d, uint32_t j) {
+    if (j == 1 && d->second) return d->second;
+    return expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
+}
+
 void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask) {
     for (uint32_t j = 0; j < nv; j++) {
         mask[j] = NULL;
-        if (!masked) continue;
-        Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
+        if (!masked || (j == 1 && d->second)) continue;
+        Expr base = dot_column(d, j);
         mask[j] = emit_lanes_below(d->e, emit_expr(d->e, expr_sub(d->p, d->n.size, base)));
     }
 }

@@ -243,8 +243,7 @@ static uint32_t rows_per_step(const Dot *d) {
     return d->pairs ? 2 : dot_group_rows(d);
 }
 
-/* Of a panel, with those that fill its last group. */
-static Expr rows_of_panel(Dot *d) {
+Expr dot_rows_of_panel(Dot *d) {
     const int64_t group = dot_group_rows(d), unit = group > 1 ? group * K_PANEL_GROUPS : 1;
     return expr_muli(d->p, expr_ceildiv(d->p, d->kk.size, expr_const(d->p, unit)), unit);
 }
@@ -320,7 +319,7 @@ DotAhead dot_ahead(Dot *d, uint32_t i, const DotWalk *w) {
     LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, w->turn.at, shares, "");
     LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, lines * DOT_LINE), "");
     asks = LLVMBuildAnd(e->b, asks, fits, "");
-    Expr behind = w->rows == d->kk.size ? rows_of_panel(d) : expr_muli(p, steps, rows);
+    Expr behind = w->rows == d->kk.size ? dot_rows_of_panel(d) : expr_muli(p, steps, rows);
     behind = expr_muli(p, behind, (int64_t)DOT_PANEL * memory_bytes(d, i));
     behind = expr_sub(p, behind, into_panel(d, i));
     LLVMValueRef share = LLVMBuildMul(e->b, w->turn.at, emit_expr(e, steps), "");

@@ -291,6 +291,7 @@ static Quad quad_left(Dot *d, LLVMValueRef run, LLVMValueRef quad, uint32_t n) {
 static Quad quad_right(Dot *d, LLVMValueRef row, uint32_t j) {
     Emit *e = d->e;
     LLVMValueRef at = emit_gep(e, e->i32, row, emit_i64(e, (int64_t)(j * d->lanes)));
+    if (j == 1 && d->second) at = emit_gep(e, e->i8, row, d->apart);
     if (e->isa->multiply_quads)
         return (Quad){emit_load(e, emit_vec(e->i32, d->lanes), at, 4), NULL};
     LLVMValueRef x = emit_load(e, pairs_type(d), at, 4);

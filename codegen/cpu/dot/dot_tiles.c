@@ -49,7 +49,7 @@ void dot_store_all(Dot *d) {
 }
 
 static void bind_vector(Dot *d, const Tile *t, uint32_t j) {
-    dot_bind_columns(d, expr_addi(d->p, d->n0, (int64_t)(j * d->lanes)), t->mask[j]);
+    dot_bind_columns(d, dot_column(d, j), t->mask[j]);
 }
 
 /* A load or store of neighbouring columns, whose place is known without reading anything. */
@@ -196,7 +196,7 @@ static uint32_t whole_counts(const Dot *d, const Tile *t, uint32_t counts) {
     int64_t least, most;
     expr_range(d->p, d->n.size, &least, &most);
     const bool last = (t->nv < d->nv || t->mask[0]) && least > d->width;
-    return last && t->nv > 1 ? 0 : counts & 1u << DOT_ROWS;
+    return last && t->nv > 1 && !d->quads ? 0 : counts & 1u << DOT_ROWS;
 }
 
 /* Rows of the parts of tiles that have `counts` rows: see tile. */
