@@ -22,7 +22,8 @@
     .rest_f32 = "llvm.x86.avx512.mask.reduce.ps.512",                                              \
     .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512",                                              \
     .multiply_bytes = "llvm.x86.avx512.pmaddubs.w.512",                                            \
-    .table_f32 = "llvm.x86.avx512.permvar.sf.512"
+    .table_f32 = "llvm.x86.avx512.permvar.sf.512",                                                 \
+    .round_u32 = "llvm.x86.avx512.mask.cvtps2udq.512"
 
 static const Target rows[] = {
     /* One core's share of a server CPU: DRAM and L3 together sustain tens of GB/s, FMA units about

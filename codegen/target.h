@@ -36,9 +36,9 @@ typedef struct Isa {
      * rounding leaves of f32, 0 of infinities; sums of two neighbouring products of i16 in i32; of
      * u8 by i8 in i16; of four of those, added to i32; of two of bf16, added to f32; f32 out of a
      * table in a register, by the low bits of i32; f32 rounded to bf16, where the smallest,
-     * denormal ones become 0. */
+     * denormal ones become 0; f32 rounded to u32, where what is larger becomes its largest. */
     const char *scale_f32, *rest_f32, *multiply_pairs, *multiply_bytes, *multiply_quads,
-        *multiply_bf16, *table_f32, *round_bf16;
+        *multiply_bf16, *table_f32, *round_bf16, *round_u32;
 } Isa;
 
 struct Target {

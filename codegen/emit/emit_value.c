@@ -782,6 +782,31 @@ LLVMValueRef emit_between(Emit *e, LLVMValueRef x, double lo, double hi) {
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, x, b, ""), x, b, "");
 }
 
+/* Rounded to all of u8: what is larger saturates as it is narrowed, by one instruction. */
+static LLVMValueRef round_u8(Emit *e, LLVMValueRef x) {
+    LLVMTypeRef t = LLVMTypeOf(x), u32 = emit_vec(e->i32, e->isa->lanes);
+    LLVMValueRef zero = emit_f(e, t, 0), most = emit_i(e, u32, UINT8_MAX);
+    x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, ""), x, zero, "");
+    LLVMValueRef v[4] = {x, LLVMConstNull(u32), LLVMConstInt(e->i16, UINT16_MAX, false),
+                         LLVMConstInt(e->i32, 4, false)}; /* all lanes; to nearest */
+    LLVMValueRef y[2] = {emit_intrinsic(e, e->isa->round_u32, NULL, v, 4), most};
+    return emit_cast(e, DT_u32, DT_u8, emit_intrinsic(e, "llvm.umin", u32, y, 2));
+}
+
+static LLVMValueRef round_clamped(Emit *e, const Clamp *c, DType t, bool rounds, LLVMValueRef x) {
+    const uint32_t lanes = LLVMGetVectorSize(LLVMTypeOf(x));
+    LLVMTypeRef i32 = emit_vec(e->i32, lanes);
+    if (rounds && e->isa->round_u32 && lanes == e->isa->lanes && c->plus == 0 && t == DT_u8 &&
+        c->hi == UINT8_MAX)
+        return round_u8(e, x);
+    LLVMValueRef y = emit_between(e, x, c->lo, c->hi);
+    if (!rounds && c->plus != 0) /* a fraction is cut towards 0 behind the sum */
+        y = LLVMBuildFAdd(e->b, y, emit_f(e, LLVMTypeOf(y), c->plus), "");
+    y = rounds ? emit_nearest(e, y) : LLVMBuildFPToSI(e->b, y, i32, "");
+    if (rounds && c->plus != 0) y = LLVMBuildAdd(e->b, y, emit_i(e, i32, (int64_t)c->plus), "");
+    return emit_cast(e, DT_i32, t, y);
+}
+
 /* What is clamped to an integer type from 0 on: nothing is left to saturate, and what is no number
  * gives 0, as the lower end does; a maximum that drops NaN takes no more than one that keeps it.
  * What was rounded before is rounded by the conversion. */
@@ -803,13 +828,7 @@ static EmitVal emit_clamped(Emit *e, KVal v) {
     const EmitMemo *m = emit_memo_get(e, x.depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = x.depth};
     EmitPlace back = emit_hoist(e, x.depth);
-    LLVMTypeRef i32 = emit_vec(e->i32, LLVMGetVectorSize(LLVMTypeOf(x.v)));
-    LLVMValueRef y = emit_between(e, x.v, c.lo, c.hi);
-    if (!rounds && c.plus != 0) /* a fraction is cut towards 0 behind the sum */
-        y = LLVMBuildFAdd(e->b, y, emit_f(e, LLVMTypeOf(y), c.plus), "");
-    y = rounds ? emit_nearest(e, y) : LLVMBuildFPToSI(e->b, y, i32, "");
-    if (rounds && c.plus != 0) y = LLVMBuildAdd(e->b, y, emit_i(e, i32, (int64_t)c.plus), "");
-    key.v = emit_cast(e, DT_i32, t, y);
+    key.v = round_clamped(e, &c, t, rounds, x.v);
     emit_memo_put(e, x.depth, key);
     emit_unhoist(e, back);
     return (EmitVal){.v = key.v, .depth = x.depth};

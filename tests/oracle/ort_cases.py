@@ -358,6 +358,9 @@ standard("open_cross_entropy", "SoftmaxCrossEntropyLoss",
          ignore_index=2)
 standard("open_quantize", "QuantizeLinear", [f32(3, 8), f32(8) ** 2 + 0.1, np.arange(8, dtype=np.uint8)],
          free={0: {0: "n"}}, axis=1)
+standard("saturated_quantize", "QuantizeLinear",
+         [np.float32([np.inf, -np.inf, 3e38, 1e10, 1.1e9, -1e10, 127.25, 127.5, 127.75, -0.25] * 5),
+          np.array(0.5, np.float32), np.array(0, np.uint8)])
 
 # ---- recurrences longer than what is unrolled, and of open length -------------------------------
 for op, gates, states in (("RNN", 1, 1), ("GRU", 3, 1), ("LSTM", 4, 2)):
