@@ -148,6 +148,8 @@ static bool epilogue_is_small(Dot *d) {
     uint32_t most = expr_is_const(d->p, d->m.size, &m)   ? 16
                     : expr_hint(d->p, d->kk.size) <= 128 ? 8
                                                          : 0;
+    /* Four products an instruction end sooner, and what requantises a residual sum is long. */
+    if (d->quads && d->e->isa->multiply_quads && expr_hint(d->p, d->kk.size) <= 640) most = 24;
     return d->t->nacc == 1 && ops <= most;
 }
 
