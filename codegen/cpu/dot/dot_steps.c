@@ -312,18 +312,28 @@ static LLVMValueRef quad_add(Dot *d, LLVMValueRef acc, Quad a, Quad b) {
     return LLVMBuildAdd(e->b, acc, multiply_pairs(d, a.odd, b.odd), "");
 }
 
-/* Four steps of k, of which the last 4 - n are not there. */
-static void micro_quad(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef quad, uint32_t n) {
+/* Four steps of k, of which the last 4 - n are not there, added to sums from m->acc[to] on. */
+static void micro_quad(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef quad, uint32_t n,
+                       uint32_t to) {
     Emit *e = d->e;
     Quad b[DOT_MAX_NV];
     for (uint32_t j = 0; j < m->nv; j++) b[j] = quad_right(d, m->row, j);
     for (uint32_t r = 0; r < m->rows; r++) {
         Quad a = quad_left(d, left[r], quad, n);
-        for (uint32_t j = 0; j < m->nv; j++)
-            m->acc[r * m->nv + j] = quad_add(d, m->acc[r * m->nv + j], a, b[j]);
+        for (uint32_t j = 0; j < m->nv; j++) {
+            LLVMValueRef *acc = &m->acc[to + r * m->nv + j];
+            *acc = quad_add(d, *acc, a, b[j]);
+        }
     }
     m->row = emit_gep(e, e->i32, m->row, emit_i64(e, DOT_PANEL));
     dot_ask(d, &m->ahead);
+}
+
+/* Sums of few rows are too few to fill the pipes: each is taken as so many, which are exact. */
+static uint32_t quad_ways(const Micro *m, int64_t quads) {
+    uint32_t ways = 1;
+    while (ways < 4 && 2 * ways * m->nacc <= 12 && quads % (2 * ways) == 0) ways *= 2;
+    return ways;
 }
 
 /* All of a run in fours, and what is left of a run that is the only one. */
@@ -332,11 +342,19 @@ void micro_quads(Dot *d, Micro *m, LLVMValueRef at) {
     EmitLoop quads;
     LLVMValueRef left[DOT_ROWS];
     micro_left(d, m, at, left);
-    int64_t run = expr_value(d->p, d->run);
-    micro_open(d, m, &quads, "quad", expr_const(d->p, 0), expr_const(d->p, run / 4));
-    micro_quad(d, m, left, quads.i, 4);
+    const int64_t run = expr_value(d->p, d->run);
+    const uint32_t n = m->nacc, ways = quad_ways(m, run / 4);
+    for (uint32_t i = n; i < ways * n; i++) m->acc[i] = LLVMConstNull(LLVMTypeOf(m->acc[0]));
+    m->live = ways * n;
+    micro_open(d, m, &quads, "quad", expr_const(d->p, 0), expr_const(d->p, run / 4 / ways));
+    LLVMValueRef first = LLVMBuildMul(e->b, quads.i, emit_i64(e, ways), "");
+    for (uint32_t w = 0; w < ways; w++)
+        micro_quad(d, m, left, LLVMBuildAdd(e->b, first, emit_i64(e, w), ""), 4, w * n);
     micro_close(d, m, &quads);
-    if (run % 4) micro_quad(d, m, left, emit_i64(e, run / 4), (uint32_t)(run % 4));
+    for (uint32_t i = n; i < ways * n; i++)
+        m->acc[i % n] = LLVMBuildAdd(e->b, m->acc[i % n], m->acc[i], "");
+    m->live = n;
+    if (run % 4) micro_quad(d, m, left, emit_i64(e, run / 4), (uint32_t)(run % 4), 0);
 }
 
 /* Steps [first, first + n) of run `at`. Pointers begin at the first one: they are not kept from
