@@ -4,7 +4,7 @@
  *   work items   (batch, span of row blocks, panel of 48 columns, block of row tiles)
  *   sub-panels   nv vectors wide, as many as the registers hold beside the rows
  *   row tiles    M cut into equal tiles of at most 8 rows; where M is not known into tiles of 8
- *                and what is left
+ *                and what is left, unless bytes are multiplied four at a time
  *   runs, k      the micro-kernel: rows x nv accumulators in registers
  * Where k is long, sums are walked in slices of it outside of the row tiles, and of sub-panels that
  * are narrower than a panel: see dot_kernel.c.
@@ -167,6 +167,8 @@ uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride)
 bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x);
 /* A load in v's body that moves along the contracted axes, or 0. */
 KVal dot_load_of(Dot *d, KVal v);
+/* All tiles have as many rows as others, or one more; or else the last one has what is left. */
+bool dot_evens_rows(const Dot *d);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
 LLVMValueRef dot_end_row(Dot *d, LLVMValueRef tile);   /* ... at which the one before it ends */
 

@@ -89,12 +89,16 @@ KVal dot_load_of(Dot *d, KVal v) {
     return 0;
 }
 
+bool dot_evens_rows(const Dot *d) {
+    int64_t m;
+    return expr_is_const(d->p, d->m.size, &m) ||
+           (d->quads && d->e->isa->multiply_quads && !d->amx.on);
+}
+
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
     Emit *e = d->e;
     ExprPool *p = d->p;
-    int64_t m;
-    if (!expr_is_const(p, d->m.size, &m))
-        return LLVMBuildMul(e->b, tile, emit_i64(e, DOT_ROWS), "");
+    if (!dot_evens_rows(d)) return LLVMBuildMul(e->b, tile, emit_i64(e, DOT_ROWS), "");
     Expr low = expr_div(p, d->m.size, d->tiles), more = expr_mod(p, d->m.size, d->tiles);
     LLVMValueRef row = LLVMBuildMul(e->b, tile, emit_expr(e, low), "");
     if (expr_is_value(p, more, 0)) return row;
@@ -104,9 +108,7 @@ LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
 
 LLVMValueRef dot_end_row(Dot *d, LLVMValueRef tile) {
     LLVMValueRef v[2] = {dot_first_row(d, tile), emit_expr(d->e, d->m.size)};
-    int64_t m;
-    return expr_is_const(d->p, d->m.size, &m) ? v[0]
-                                              : emit_intrinsic(d->e, "llvm.smin", d->e->i64, v, 2);
+    return dot_evens_rows(d) ? v[0] : emit_intrinsic(d->e, "llvm.smin", d->e->i64, v, 2);
 }
 
 static bool is_widened_bf16(const Kernel *k, KVal v) {

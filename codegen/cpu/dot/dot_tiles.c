@@ -193,6 +193,7 @@ static uint32_t whole_counts(const Dot *d, const Tile *t, uint32_t counts) {
     if (d->mr < DOT_ROWS) return 0;
     if (expr_is_const(d->p, d->m.size, &m) || d->b[0].mode == DOT_B_MADE) return counts;
     if (d->scaled.size) return d->nv > 1 ? counts : counts & 1u << DOT_ROWS;
+    if (dot_evens_rows(d)) return counts & (1u << DOT_ROWS | 1u << (DOT_ROWS - 1));
     int64_t least, most;
     expr_range(d->p, d->n.size, &least, &most);
     const bool last = (t->nv < d->nv || t->mask[0]) && least > d->width;
@@ -263,11 +264,11 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     tile_any(d, t, counts);
 }
 
-/* Rows of the first part of a tile, and how many parts. Most tiles are whole: that they are is
- * a branch, which is predicted, and no condition that the sums wait for. */
-static LLVMValueRef first_part(Emit *e, LLVMValueRef rows, bool whole, LLVMValueRef *parts) {
+/* Rows of the first part of a tile, and how many parts. Most tiles are whole, of so many rows or
+ * more: that they are is a branch, which is predicted, and no condition that the sums wait for. */
+static LLVMValueRef first_part(Emit *e, LLVMValueRef rows, uint32_t whole, LLVMValueRef *parts) {
     EmitIf fewer = {0};
-    LLVMValueRef one = emit_i64(e, 1), all = emit_i64(e, DOT_ROWS);
+    LLVMValueRef one = emit_i64(e, 1), all = emit_i64(e, whole);
     if (whole) emit_if_begin(e, &fewer, LLVMBuildICmp(e->b, LLVMIntSLT, rows, all, ""));
     LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, emit_i64(e, DOT_PART), "");
     LLVMValueRef half = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
@@ -275,7 +276,7 @@ static LLVMValueRef first_part(Emit *e, LLVMValueRef rows, bool whole, LLVMValue
     *parts = LLVMBuildSelect(e->b, many, emit_i64(e, 2), one, "");
     if (!whole) return half;
     LLVMBasicBlockRef from[2] = {fewer.pre, LLVMGetInsertBlock(e->b)};
-    LLVMValueRef rows_of[2] = {all, half}, parts_of[2] = {one, *parts};
+    LLVMValueRef rows_of[2] = {whole == DOT_ROWS ? all : rows, half}, parts_of[2] = {one, *parts};
     emit_if_end(e, &fewer);
     LLVMValueRef first = LLVMBuildPhi(e->b, e->i64, "");
     LLVMAddIncoming(first, rows_of, from, 2);
@@ -290,6 +291,7 @@ static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     Emit *e = d->e;
     const uint32_t counts = row_counts(d), whole = whole_counts(d, t, counts);
     const uint32_t cut = counts & ~whole;
+    const uint32_t least = whole ? (uint32_t)__builtin_ctz(whole) : 0;
     if (!cut) {
         t->rows = rows;
         tile_at(d, t, row, whole);
@@ -298,7 +300,7 @@ static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     LLVMValueRef one = emit_i64(e, 1), zero = emit_i64(e, 0), two = emit_i64(e, 2);
     const LLVMValueRef turn = whole ? NULL : LLVMBuildMul(e->b, t->turn.at, two, "");
     if (turn) t->turn.of = LLVMBuildMul(e->b, t->turn.of, two, "");
-    LLVMValueRef parts, first = first_part(e, rows, whole, &parts);
+    LLVMValueRef parts, first = first_part(e, rows, least, &parts);
     EmitLoop l = emit_loop(e, 2);
     l.init[0] = row;
     l.init[1] = first;
