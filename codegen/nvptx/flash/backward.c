@@ -63,7 +63,7 @@ static void read_ids(Back *x) {
     x->tid = hop_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
     x->lane = hop_andi(e, x->tid, 31);
     HV warp = hop_shr(e, x->tid, 5);
-    x->warp = hop_asm(e, e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &warp, 1);
+    x->warp = hop_warp_first(e, warp);
     x->group = hop_shr(e, x->warp, 2);
 }
 

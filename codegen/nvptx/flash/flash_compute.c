@@ -649,7 +649,7 @@ static HV next_tile(Flash *x, HV round) {
     hop_barrier_wait(e, flash_bar(x, BAR_tile_full, slot), hop_andi(e, hop_shr(e, round, 1), 1));
     HV tile = hop_asm(e, e->i32, "ld.shared.u32 $0, [$1];", "=r,r,~{memory}", &at, 1);
     hop_barrier_arrive(e, flash_bar(x, BAR_tile_empty, slot), LLVMConstInt(e->i1, 1, false));
-    return hop_asm(e, e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &tile, 1);
+    return hop_warp_first(e, tile);
 }
 
 static void bind_tile(Computer *c) {

@@ -77,8 +77,7 @@ static void read_ids(Joint *x) {
     x->b.tid = hop_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
     x->b.lane = hop_andi(e, x->b.tid, 31);
     HV warp = hop_shr(e, x->b.tid, 5);
-    x->b.warp =
-        hop_asm(e, e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &warp, 1);
+    x->b.warp = hop_warp_first(e, warp);
     x->b.group = hop_shr(e, x->b.warp, 2);
 }
 
@@ -200,11 +199,11 @@ static void put_alike(Joint *x, HV base, HV row) {
     HV first = NULL, alike = NULL;
     for (uint32_t r = 0; r < x->t->block; r += WARP) {
         HV v = document_of(x, hop_addi(e, row, r));
-        if (!first) first = joint_first(x, v);
+        if (!first) first = hop_warp_first(e, v);
         HV is = LLVMBuildICmp(e->b, LLVMIntEQ, v, first, "");
         alike = alike ? LLVMBuildAnd(e->b, alike, is, "") : is;
     }
-    HV v[3] = {hop_addi(e, base, x->at_columns + x->at_alike), first, joint_all(x, alike)};
+    HV v[3] = {hop_addi(e, base, x->at_columns + x->at_alike), first, hop_warp_all(e, alike)};
     hop_asm(e, e->voidt, "st.shared.v2.b32 [$0], {$1, $2};", "r,r,r,~{memory}", v, 3);
 }
 

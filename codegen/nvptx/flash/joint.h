@@ -112,8 +112,6 @@ void joint_find_tile(Joint *x, const JointUnit *u);
 void joint_find_mover(Joint *x, const JointUnit *u);
 
 void joint_await(Joint *x, HV count, HV value); /* until a counter in memory has that value */
-HV joint_first(Joint *x, HV v);                 /* the warp's first thread's */
-HV joint_all(Joint *x, HV is); /* i32: 1 where it holds in all threads of the warp, else 0 */
 /* Warps 1 and 2 (`which` from 0): sums to memory, in turn. */
 void joint_queries(Joint *x, HV which);
 void joint_compute(Joint *x);

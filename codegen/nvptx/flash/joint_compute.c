@@ -451,32 +451,18 @@ static void finish(Computer *c, Sums *v) {
 
 /* --- The tile --------------------------------------------------------------------------------- */
 
-HV joint_first(Joint *x, HV v) {
-    return hop_asm(x->b.e, x->b.e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &v,
-                   1);
-}
-
-HV joint_all(Joint *x, HV is) {
-    Emit *e = x->b.e;
-    HV word = LLVMBuildZExt(e->b, is, e->i32, "");
-    return hop_asm(e, e->i32,
-                   "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; "
-                   "selp.u32 $0, 1, 0, p; }",
-                   "=r,r", &word, 1);
-}
-
 static HV is_some_off(Computer *c) {
     HV on = LLVMBuildAnd(c->e->b, c->own[0], c->own[1], "");
-    return hop_is(c->e, joint_all(c->x, on), 0);
+    return hop_is(c->e, hop_warp_all(c->e, on), 0);
 }
 
 /* Rows past the end have the last one's document, and are hidden as such. */
 static void find_documents(Computer *c) {
     Emit *e = c->e;
-    HV first = joint_first(c->x, c->document[0]);
+    HV first = hop_warp_first(e, c->document[0]);
     HV is = LLVMBuildICmp(e->b, LLVMIntEQ, c->document[0], first, "");
     is = LLVMBuildAnd(e->b, is, LLVMBuildICmp(e->b, LLVMIntEQ, c->document[1], first, ""), "");
-    c->alike = hop_is(e, joint_all(c->x, is), 1);
+    c->alike = hop_is(e, hop_warp_all(e, is), 1);
 }
 
 static void bind_tile(Computer *c) {

@@ -143,6 +143,18 @@ void hop_warp_sync(Emit *e) {
     ptx0(e, "bar.warp.sync 0xffffffff;");
 }
 
+HV hop_warp_first(Emit *e, HV v) {
+    return hop_asm(e, e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &v, 1);
+}
+
+HV hop_warp_all(Emit *e, HV is) {
+    HV word = LLVMBuildZExt(e->b, is, e->i32, "");
+    return hop_asm(e, e->i32,
+                   "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; "
+                   "selp.u32 $0, 1, 0, p; }",
+                   "=r,r", &word, 1);
+}
+
 void hop_fence_async(Emit *e) {
     ptx0(e, "fence.proxy.async.shared::cta;");
 }

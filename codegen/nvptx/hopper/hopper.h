@@ -64,9 +64,11 @@ void hop_registers(Emit *e, uint32_t n, bool more); /* the warpgroup's, per thre
 void hop_sync(Emit *e, HV id, uint32_t threads);    /* named barrier 1 to 15 */
 void hop_arrive(Emit *e, HV id, uint32_t threads);
 void hop_warp_sync(Emit *e);
-void hop_fence_async(Emit *e);  /* plain shared accesses before, the copy engine's after */
-void hop_fence_global(Emit *e); /* the same of global memory */
-void hop_depend_wait(Emit *e);  /* for the grid in front, under programmatic dependent launch */
+HV hop_warp_first(Emit *e, HV v); /* i32: v of the warp's first thread, in all of them */
+HV hop_warp_all(Emit *e, HV is);  /* i32: 1 where it holds in all threads of the warp, else 0 */
+void hop_fence_async(Emit *e);    /* plain shared accesses before, the copy engine's after */
+void hop_fence_global(Emit *e);   /* the same of global memory */
+void hop_depend_wait(Emit *e);    /* for the grid in front, under programmatic dependent launch */
 void hop_depend_launch(Emit *e);
 
 /* mbarriers: 8 bytes of shared memory each. */
